@@ -200,7 +200,7 @@ class FieldMap:
             every = (known or Names(container)).below(prefix)
         except FormatError:
             return {}, []
-        taken = {*self.schema.fields, *(place.at.removeprefix("/") for place in self.own)}
+        taken = {*self.schema.fields, *(place.at.removeprefix("/") for place in self.own), *self.taken.values()}
         inside = [name for name in every if (short := name.removeprefix(prefix)) not in taken and _is_plain_name(short)]
         if len(inside) > _UNLISTED or (self._sole is not None and len(every) == 1):
             return {}, [name.removeprefix(prefix) for name in inside] if len(every) > 1 else []

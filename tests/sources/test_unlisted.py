@@ -183,3 +183,14 @@ def test_a_file_that_cannot_tell_its_names_gives_the_listed_fields(tmp_path, mon
     assert sorted(block.fields) == ["x"]
     with pytest.raises(FormatError, match="more than 5 objects"):
         blocks(tmp_path, schema({"files": "*.hdf5"} | each, listed | {"*": {}}))
+
+
+@pytest.mark.parametrize("each", [{"each": "/data/demo_*"}, {"each": "row"}, {}])
+def test_what_was_taken_for_a_listed_field_is_not_read_again(tmp_path, each):
+    group = "data/demo_0/" if each.get("each", "").startswith("/") else ""
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        for name in ("actions", "other"):
+            file[group + name] = np.zeros((3, 2))
+    fields = {"action": {}, "state": {"optional": True}}
+    _, (block,) = blocks(tmp_path, schema({"files": "*.hdf5"} | each, fields, near_names=True))
+    assert sorted(block.fields) == ["action", "other"]
