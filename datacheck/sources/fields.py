@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import prod
@@ -39,11 +39,17 @@ from datacheck.sources.values import (
 )
 
 Values = dict[str, Any]
+Later = Callable[[str, Peeked], bool]
 
 _JSON = FieldSpec(dtype="json")
 _CELLS = 20_000_000  # of records by names
 # Of fields that the schema does not list so many of a sample are read, and so many bytes however small its own are.
 _UNLISTED, _SMALL, _LONGEST = 64, 1 << 20, 200
+
+
+def _never(name: str, seen: Peeked) -> bool:
+    del name, seen
+    return False
 
 
 @dataclass(frozen=True)
@@ -183,13 +189,14 @@ class FieldMap:
                     yield name, self.schema.spec(name), prefix + at
 
     def unlisted(
-        self, container: Container, values: Values, prefix: str = "", known: Names | None = None
+        self, container: Container, listed: int, prefix: str = "", known: Names | None = None, later: Later = _never
     ) -> tuple[Values, list[str]]:
         """Return arrays of numbers that lie beside the sample's own fields, and names of those that are not read.
 
         Args:
             container, prefix, known: as for `found`.
-            values: the sample's own fields: others are read as long as they have no more bytes, or are small.
+            listed: bytes of the sample's own fields: others are read as long as they have no more, or are small.
+            later: whether the caller reads a value, of which the header is known, himself: `Peeked` is returned.
 
         Notes:
             Nobody has promised anything of them: one that cannot be read is no fault of the sample.
@@ -204,22 +211,23 @@ class FieldMap:
         inside = [name for name in every if (short := name.removeprefix(prefix)) not in taken and _is_plain_name(short)]
         if len(inside) > _UNLISTED or (self._sole is not None and len(every) == 1):
             return {}, [name.removeprefix(prefix) for name in inside] if len(every) > 1 else []
-        room = max(_SMALL, sum(value.nbytes for value in values.values() if isinstance(value, np.ndarray)))
+        room = max(_SMALL, listed)
         found: Values = {}
         passed: list[str] = []
         for name in sorted(inside):
             try:
-                value = read_numbers(container, name, partial(_is_large, room))
+                value = read_numbers(container, name, partial(_is_enough, room, partial(later, name)))
             except (FormatError, MissingDependencyError):
                 continue
             short = name.removeprefix(prefix)
             if value is None or value.dtype.kind not in "iuf":
                 continue
-            if isinstance(value, np.ndarray) and value.size and value.nbytes <= room:
-                room -= value.nbytes
-                found[short] = value
-            else:
+            seen = Peeked(value.shape, value.dtype)
+            if _is_large(room, seen):
                 passed.append(short)
+            else:
+                room -= _nbytes(seen)
+                found[short] = value
         return found, passed
 
     def near(self, container: Container, field: str, prefix: str = "", known: Names | None = None) -> str:
@@ -406,8 +414,15 @@ def check_roots(schema: Schema, roots: Mapping[str, Path]) -> None:
 
 def _is_large(room: int, seen: Peeked) -> bool:
     """Tell of a field that nobody has listed that its header is enough: no numbers, pixels, or too many bytes."""
-    nbytes = prod(seen.shape) * seen.dtype.itemsize
-    return seen.dtype.kind not in "iuf" or like_pixels(seen) or not 0 < nbytes <= room
+    return seen.dtype.kind not in "iuf" or like_pixels(seen) or not 0 < _nbytes(seen) <= room
+
+
+def _is_enough(room: int, later: Look, seen: Peeked) -> bool:
+    return _is_large(room, seen) or later(seen)
+
+
+def _nbytes(seen: Peeked) -> int:
+    return prod(seen.shape) * seen.dtype.itemsize
 
 
 def _is_plain_name(name: str) -> bool:

@@ -167,7 +167,7 @@ def test_texts_that_the_schema_does_not_list_stay_unread(tmp_path, monkeypatch, 
                 method,
                 lambda self, at, *rows, inner=inner: (read.append(at), inner(self, at, *rows))[1],
             )
-        values, passed = FieldMap(schema({"files": name}, {"x": {}})).unlisted(container, {})
+        values, passed = FieldMap(schema({"files": name}, {"x": {}})).unlisted(container, 0)
     assert (sorted(values), passed) == (found, [])
     assert sorted(set(read)) == found
 
