@@ -385,7 +385,7 @@ class Source(ABC):
         if not self.unlisted:
             return {}
         listed = sum(value.nbytes for value in values.values() if isinstance(value, np.ndarray))
-        found, passed = self.way(item.split)[0].unlisted(container, listed, prefix, known)
+        found, passed = self.way(item.split)[0].unlisted(container, (listed, 0), prefix, known)
         self.passed.update(passed)
         return found
 

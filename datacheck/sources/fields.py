@@ -189,14 +189,20 @@ class FieldMap:
                     yield name, self.schema.spec(name), prefix + at
 
     def unlisted(
-        self, container: Container, listed: int, prefix: str = "", known: Names | None = None, later: Later = _never
+        self,
+        container: Container,
+        listed: tuple[int, int],
+        prefix: str = "",
+        known: Names | None = None,
+        later: Later = _never,
     ) -> tuple[Values, list[str]]:
         """Return arrays of numbers that lie beside the sample's own fields, and names of those that are not read.
 
         Args:
             container, prefix, known: as for `found`.
-            listed: bytes of the sample's own fields: others are read as long as they have no more, or are small.
-            later: whether the caller reads a value, of which the header is known, himself: `Peeked` is returned.
+            listed: bytes of the sample's own fields that are in memory, and of those whose rows are read later:
+                others are read as long as they have no more, or are small.
+            later: whether the rows of a value, of which the header is known, are read later: `Peeked` is returned.
 
         Notes:
             Nobody has promised anything of them: one that cannot be read is no fault of the sample.
@@ -211,22 +217,23 @@ class FieldMap:
         inside = [name for name in every if (short := name.removeprefix(prefix)) not in taken and _is_plain_name(short)]
         if len(inside) > _UNLISTED or (self._sole is not None and len(every) == 1):
             return {}, [name.removeprefix(prefix) for name in inside] if len(every) > 1 else []
-        room = max(_SMALL, listed)
+        room = [max(_SMALL, nbytes) for nbytes in listed]  # what is read at once must fit in memory, too
         found: Values = {}
         passed: list[str] = []
         for name in sorted(inside):
             try:
-                value = read_numbers(container, name, partial(_is_enough, room, partial(later, name)))
+                value = read_numbers(container, name, partial(_is_enough, room[0], partial(later, name)))
             except (FormatError, MissingDependencyError):
                 continue
             short = name.removeprefix(prefix)
             if value is None or value.dtype.kind not in "iuf":
                 continue
             seen = Peeked(value.shape, value.dtype)
-            if _is_large(room, seen):
+            when = int(isinstance(value, Peeked) and later(name, seen))
+            if _is_large(room[when], seen):
                 passed.append(short)
             else:
-                room -= _nbytes(seen)
+                room[when] -= _nbytes(seen)
                 found[short] = value
         return found, passed
 

@@ -113,10 +113,10 @@ class Strips:
             Names of those that are not read.
         """
         headers = [self._container.peek(name) for _, name in self.deferred.values()]
-        listed = sum(_nbytes(shape, dtype) for shape, dtype in headers if shape)
-        listed += sum(value.nbytes for value in self.values.values() if isinstance(value, np.ndarray))
+        late = sum(_nbytes(shape, dtype) for shape, dtype in headers if shape)
+        held = sum(value.nbytes for value in self.values.values() if isinstance(value, np.ndarray))
         found, passed = fields.unlisted(
-            self._container, listed, known=self.known,
+            self._container, (held, late), known=self.known,
             later=lambda name, seen: self._rows_later(name, seen.shape, seen.dtype.str) > 0,
         )  # fmt: skip
         self._others.update(found)

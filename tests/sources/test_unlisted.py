@@ -12,6 +12,7 @@ from datacheck.formats import hdf5
 from datacheck.formats.base import open_container
 from datacheck.judging.bench import Bench
 from datacheck.rules.measures import finite, form, numbers, unlisted_fields
+from datacheck.sample import Peeked
 from datacheck.sources import Item, open_source
 from datacheck.sources.fields import FieldMap
 from datacheck.table import Table
@@ -167,7 +168,7 @@ def test_texts_that_the_schema_does_not_list_stay_unread(tmp_path, monkeypatch, 
                 method,
                 lambda self, at, *rows, inner=inner: (read.append(at), inner(self, at, *rows))[1],
             )
-        values, passed = FieldMap(schema({"files": name}, {"x": {}})).unlisted(container, 0)
+        values, passed = FieldMap(schema({"files": name}, {"x": {}})).unlisted(container, (0, 0))
     assert (sorted(values), passed) == (found, [])
     assert sorted(set(read)) == found
 
@@ -194,3 +195,16 @@ def test_what_was_taken_for_a_listed_field_is_not_read_again(tmp_path, each):
     fields = {"action": {}, "state": {"optional": True}}
     _, (block,) = blocks(tmp_path, schema({"files": "*.hdf5"} | each, fields, near_names=True))
     assert sorted(block.fields) == ["action", "other"]
+
+
+def test_what_is_read_at_once_has_the_room_of_what_is_in_memory(tmp_path):
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        for name in "xyz":
+            file[name] = np.zeros((1 << 17) + 1)  # 8 bytes more than are read of small ones
+    fields = FieldMap(schema({"files": "*.hdf5"}, {"x": {}}))
+    size = 8 * ((1 << 17) + 1)
+    with open_container(tmp_path / "a.hdf5") as container:
+        found, passed = fields.unlisted(container, (0, size), later=lambda name, seen: name == "y")
+        assert (found, passed) == ({"y": Peeked(((1 << 17) + 1,), np.dtype("f8"))}, ["z"])
+        found, passed = fields.unlisted(container, (size, 0), later=lambda name, seen: name == "y")
+        assert (sorted(found), passed) == (["z"], ["y"])
