@@ -80,6 +80,15 @@ class Container(ABC):
         """Return (shape, dtype) of one array from the header alone where the format can."""
         return (value := np.asarray(self.read(name))).shape, value.dtype.str
 
+    def stores_text(self, name: str) -> bool:
+        """Return whether a value is stored as text, as far as the header tells; an array of bytes is so stored, too.
+
+        Raises:
+            KeyError: no such name.
+        """
+        del name
+        return False
+
     def read_rows(self, name: str, start: int, stop: int) -> Any:
         """Return rows [start, stop) of one array; formats that can leave the rest unread do so."""
         return self.read(name)[start:stop]

@@ -329,6 +329,12 @@ class _Hdf5(Container):
             pair = (2,) if dtype.base.kind == "c" else ()
             return (*shape, *dtype.shape, *pair), plain_type(dtype.base).str
 
+    def stores_text(self, name: str) -> bool:
+        _, _, dtype, way = self._dataset(name.strip("/"))
+        for member in way if dtype.names else ():
+            dtype = dtype.base[member]
+        return dtype.base.kind in "SU" or (not way and self._h5.check_string_dtype(dtype) is not None)
+
     def attrs(self, name: str = "") -> dict[str, Any]:
         """Return the attributes of a group or dataset that can be read: arrays, text, lists of text."""
         name = name.strip("/")

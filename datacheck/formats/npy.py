@@ -280,6 +280,9 @@ class _Npz(Many):
         header = self._header(owner)
         return _peeked(header) if header.dtype.kind in "biufcMm" else self._values_of(owner).peek(name)
 
+    def stores_text(self, name: str) -> bool:
+        return self._header(self._owner(name)).dtype.kind in "SU"
+
     def sliced(self, name: str) -> int | None:
         owner = self._owner(name)
         header = self._header(owner)

@@ -151,6 +151,9 @@ class _Parquet(Container):
             leaf = leaf.value_type
         if _is_number(self._pa, leaf):
             return (self._meta.num_rows, *sizes), _dtype(self._pa, leaf).str
+        bottom = _leaf(self._pa, kind)
+        if bottom is not None and not _is_number(self._pa, bottom):
+            return (), "json"
         if (*self._stamp, name) not in _STEPS:
             if len(_STEPS) >= _MOST_STEPS:
                 _STEPS.clear()

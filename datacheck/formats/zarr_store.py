@@ -298,6 +298,10 @@ class _Store(Container):
         pair = (2,) if described.dtype.kind == "c" else ()
         return (*described.shape, *pair), plain_type(described.dtype).str
 
+    def stores_text(self, name: str) -> bool:
+        dtype = _described(self._locate(name)[1]).dtype
+        return dtype is None or dtype.kind in "SU"
+
     def attrs(self, name: str = "") -> dict[str, Any]:
         """Return the attributes of a group or array: arrays, text, JSON."""
         folder = self._folder(name.strip("/") if name != _SOLE or self._kind != "array" else _ROOT)

@@ -29,6 +29,7 @@ from datacheck.schema.patterns import Template, parse
 from datacheck.sources.entries import locate
 from datacheck.sources.facts import About, Facts
 from datacheck.sources.fields import FieldMap, Shelf, Values, check_roots
+from datacheck.sources.names import Names
 from datacheck.sources.opening import Opener
 from datacheck.sources.roots import Roots
 from datacheck.sources.values import weigh
@@ -379,12 +380,13 @@ class Source(ABC):
             check_samples(count, item.nbytes + sum(path.stat().st_size for path in others))
 
     def others(
-        self, item: Item, container: Container, values: Values, prefix: str = "", names: Sequence[str] | None = None
+        self, item: Item, container: Container, values: Values, prefix: str = "", known: Names | None = None
     ) -> Values:
         """Return the numbers of a sample that the schema does not list, where they are asked for."""
         if not self.unlisted:
             return {}
-        found, passed = self.way(item.split)[0].unlisted(container, values, prefix, names)
+        listed = sum(value.nbytes for value in values.values() if isinstance(value, np.ndarray))
+        found, passed = self.way(item.split)[0].unlisted(container, (listed, 0), prefix, known)
         self.passed.update(passed)
         return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import prod
@@ -22,17 +22,34 @@ from datacheck.schema.patterns import Template, parse
 from datacheck.schema.pixels import pixels
 from datacheck.schema.values import parse_columns
 from datacheck.sources.attributes import MARK, find
+from datacheck.sources.names import Names
 from datacheck.sources.near import may_be, near_name
 from datacheck.sources.opening import Opener
-from datacheck.sources.values import Look, always, dig, kind_of, like_pixels, part_of, plain, read_planar, read_value
+from datacheck.sources.values import (
+    Look,
+    always,
+    dig,
+    kind_of,
+    like_pixels,
+    part_of,
+    plain,
+    read_numbers,
+    read_planar,
+    read_value,
+)
 
 Values = dict[str, Any]
+Later = Callable[[str, Peeked], bool]
 
 _JSON = FieldSpec(dtype="json")
-_ANYTHING = FieldSpec()
 _CELLS = 20_000_000  # of records by names
 # Of fields that the schema does not list so many of a sample are read, and so many bytes however small its own are.
 _UNLISTED, _SMALL, _LONGEST = 64, 1 << 20, 200
+
+
+def _never(name: str, seen: Peeked) -> bool:
+    del name, seen
+    return False
 
 
 @dataclass(frozen=True)
@@ -145,21 +162,22 @@ class FieldMap:
     # ------------------------------------------------------------------------------------------ one file
 
     def found(
-        self, container: Container, prefix: str = "", names: Sequence[str] | None = None
+        self, container: Container, prefix: str = "", known: Names | None = None
     ) -> Iterator[tuple[str, FieldSpec, str]]:
         """Yield (field, spec, name in the container) of what may be there; columns are not cut here.
 
         Args:
             container: an opened file.
             prefix: "" or the sample's group with a "/" at its end.
-            names: the container's names below `prefix`, where the caller knows them.
+            known: the container's names, where more than this sample is read of it.
         """
         escaped = any("\\ud" in place.at for place in self.own)  # a field may be declared by its `storable` name
-        if names is None and (self.everything or escaped or (self._sole is not None and not prefix)):
+        names: Sequence[str] = ()
+        if self.everything or escaped or (self._sole is not None and not prefix):
             check_fields(container.least if self.everything and not prefix and isinstance(container, Many) else 0)
-            names = _names(container, prefix)
-        check_names(names if self.everything and names else ())
-        inside = storable_names(name.removeprefix(prefix) for name in names or ())
+            names = (known or Names(container)).below(prefix)
+        check_names(names if self.everything else ())
+        inside = storable_names(name.removeprefix(prefix) for name in names)
         taken = set(self.declared)
         for place in self.own:
             at = next(iter(inside)) if place.name == self._sole and len(inside) == 1 and not prefix else place.at
@@ -171,13 +189,20 @@ class FieldMap:
                     yield name, self.schema.spec(name), prefix + at
 
     def unlisted(
-        self, container: Container, values: Values, prefix: str = "", names: Sequence[str] | None = None
+        self,
+        container: Container,
+        listed: tuple[int, int],
+        prefix: str = "",
+        known: Names | None = None,
+        later: Later = _never,
     ) -> tuple[Values, list[str]]:
         """Return arrays of numbers that lie beside the sample's own fields, and names of those that are not read.
 
         Args:
-            container, prefix, names: as for `found`.
-            values: the sample's own fields: others are read as long as they have no more bytes, or are small.
+            container, prefix, known: as for `found`.
+            listed: bytes of the sample's own fields that are in memory, and of those whose rows are read later:
+                others are read as long as they have no more, or are small.
+            later: whether the rows of a value, of which the header is known, are read later: `Peeked` is returned.
 
         Notes:
             Nobody has promised anything of them: one that cannot be read is no fault of the sample.
@@ -185,31 +210,39 @@ class FieldMap:
         if self.columns:
             return {}, []
         try:
-            every = _names(container, prefix) if names is None else names
+            every = (known or Names(container)).below(prefix)
         except FormatError:
             return {}, []
-        taken = {*self.schema.fields, *(place.at.removeprefix("/") for place in self.own)}
+        taken = {*self.schema.fields, *(place.at.removeprefix("/") for place in self.own), *self.taken.values()}
         inside = [name for name in every if (short := name.removeprefix(prefix)) not in taken and _is_plain_name(short)]
         if len(inside) > _UNLISTED or (self._sole is not None and len(every) == 1):
             return {}, [name.removeprefix(prefix) for name in inside] if len(every) > 1 else []
-        room = max(_SMALL, sum(value.nbytes for value in values.values() if isinstance(value, np.ndarray)))
+        room = [max(_SMALL, nbytes) for nbytes in listed]  # what is read at once must fit in memory, too
         found: Values = {}
         passed: list[str] = []
         for name in sorted(inside):
             try:
-                value = read_value(container, name, _ANYTHING, "", partial(_is_large, room))
+                value = read_numbers(container, name, partial(_is_enough, room[0], partial(later, name)))
             except (FormatError, MissingDependencyError):
                 continue
             short = name.removeprefix(prefix)
-            if isinstance(value, np.ndarray) and value.dtype.kind in "iuf" and value.size and value.nbytes <= room:
-                room -= value.nbytes
-                found[short] = value
-            elif isinstance(value, Peeked | np.ndarray) and value.dtype.kind in "iuf":
+            if value is None or value.dtype.kind not in "iuf":
+                continue
+            seen = Peeked(value.shape, value.dtype)
+            when = int(isinstance(value, Peeked) and later(name, seen))
+            if _is_large(room[when], seen):
                 passed.append(short)
+            else:
+                room[when] -= _nbytes(seen)
+                found[short] = value
         return found, passed
 
-    def near(self, container: Container, field: str, prefix: str = "") -> str:
+    def near(self, container: Container, field: str, prefix: str = "", known: Names | None = None) -> str:
         """Return what a required field that a file does not hold is called there; "" where nothing says it for sure.
+
+        Args:
+            field: the field.
+            container, prefix, known: as for `found`.
 
         Notes:
             Only where the schema has ``near_names``, and nothing that is declared has that name.
@@ -221,17 +254,20 @@ class FieldMap:
         if field not in places:
             return ""
         others = {place.at for place in self.own} | set(self.declared)
-        names = [name.removeprefix(prefix) for name in _names(container, prefix)]
+        try:
+            names = [name.removeprefix(prefix) for name in (known or Names(container)).below(prefix)]
+        except FormatError:
+            return ""
         found = near_name(places[field].at, [name for name in names if name not in others])
         return prefix + found if found and may_be(container, prefix + found, spec) else ""
 
-    def read(self, container: Container, prefix: str = "", names: Sequence[str] | None = None) -> Values:
+    def read(self, container: Container, prefix: str = "", known: Names | None = None) -> Values:
         """Return the sample's own fields; what is missing or None is left out.
 
         A near name that was taken for a field's own stands in `taken`.
 
         Args:
-            container, prefix, names: as for `found`.
+            container, prefix, known: as for `found`.
 
         Raises:
             FormatError: a value is damaged or of a kind that is refused; the message names the field.
@@ -242,9 +278,10 @@ class FieldMap:
             return self._cut(_only_table(container, prefix, look, planar=self.level is not None))
         values: Values = {}
         self.taken = {}
-        for field, spec, name in self.found(container, prefix, names):
+        known = known or Names(container)
+        for field, spec, name in self.found(container, prefix, known):
             value = read_value(container, name, spec, field, self.look(field))
-            if value is None and (other := self.near(container, field, prefix)):
+            if value is None and (other := self.near(container, field, prefix, known)):
                 self.taken[field] = other.removeprefix(prefix)
                 value = read_value(container, other, spec, field, self.look(field))
             if value is not None:
@@ -384,8 +421,15 @@ def check_roots(schema: Schema, roots: Mapping[str, Path]) -> None:
 
 def _is_large(room: int, seen: Peeked) -> bool:
     """Tell of a field that nobody has listed that its header is enough: no numbers, pixels, or too many bytes."""
-    nbytes = prod(seen.shape) * seen.dtype.itemsize
-    return seen.dtype.kind not in "iuf" or like_pixels(seen) or not 0 < nbytes <= room
+    return seen.dtype.kind not in "iuf" or like_pixels(seen) or not 0 < _nbytes(seen) <= room
+
+
+def _is_enough(room: int, later: Look, seen: Peeked) -> bool:
+    return _is_large(room, seen) or later(seen)
+
+
+def _nbytes(seen: Peeked) -> int:
+    return prod(seen.shape) * seen.dtype.itemsize
 
 
 def _is_plain_name(name: str) -> bool:
@@ -453,7 +497,7 @@ def _inside(container: Container, at: str, place: Place) -> Any:
 
 
 def _whole(container: Container, place: Place) -> Any:
-    names = _names(container)
+    names = Names(container).below()
     if len(names) == 1 and not (place.spec.is_text and names[0] not in {"text", "records", "value"}):
         return read_value(container, names[0], place.spec, "", place.look)
     if place.name in names:
@@ -465,16 +509,8 @@ def _whole(container: Container, place: Place) -> Any:
     raise FormatError(msg)
 
 
-def _names(container: Container, prefix: str = "") -> list[str]:
-    """Return the names of values; the header of a CSV table is none."""
-    names = container.names()
-    if names == ["columns", "table"]:
-        return ["table"]
-    return [name for name in names if name.startswith(prefix)]
-
-
 def _only_table(container: Container, prefix: str, look: Look | None, *, planar: bool) -> Any:
-    names = _names(container, prefix)
+    names = Names(container).below(prefix)
     if len(names) != 1:
         msg = f"columns: found {len(names)} values in the file, the schema cuts the columns of its only one"
         raise FormatError(msg)

@@ -9,6 +9,7 @@ from datacheck.sample import Origin, Piece
 from datacheck.sources.base import Item, Part, Source, Unread
 from datacheck.sources.facts import About
 from datacheck.sources.fields import Shelf
+from datacheck.sources.names import Names
 
 
 class FileSource(Source):
@@ -26,15 +27,16 @@ class FileSource(Source):
     def _piece(self, item: Item, shelf: Shelf) -> Part:
         fields, facts = self.way(item.split)
         with self.opened(item, fields.hint) as container:
-            values = fields.read(container)
+            known = Names(container)
+            values = fields.read(container, "", known)
             self.left_out(item.path, values)
             attrs = container.attrs() if fields.reads_attributes or facts.oriented else {}
             fields.add_noted(values, attrs)
-            others = self.others(item, container, values)
+            others = self.others(item, container, values, known=known)
         about = About(item.path, item.path, "", item.names, item.nbytes)
         try:
             absent = self.with_companions(values, item, item.names, shelf)
         except FormatError as error:
             return Unread(item.path, error.code, str(error), facts.group(about))
-        known, group = self.facts(item, about, values, attrs)
-        return Piece(item.path, others | fields.drop_unasked(values), Origin(item.path), group, known | absent)
+        told, group = self.facts(item, about, values, attrs)
+        return Piece(item.path, others | fields.drop_unasked(values), Origin(item.path), group, told | absent)

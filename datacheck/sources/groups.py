@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from datacheck.errors import FormatError, SchemaError
@@ -16,6 +15,7 @@ from datacheck.sources.attributes import Attributes
 from datacheck.sources.base import Item, Part, Source, Unread
 from datacheck.sources.facts import About
 from datacheck.sources.fields import Shelf
+from datacheck.sources.names import Names
 from datacheck.sources.values import read_value
 
 _TEXT = FieldSpec(dtype="json")
@@ -53,31 +53,34 @@ class GroupSource(Source):
         with self.opened(item, fields.hint) as container:
             found, attributes = self._groups(container), Attributes(container)
             self.check_count(item, len(found))
-            names = container.names() if fields.everything or self.unlisted else None
+            known = Names(container)
+            if fields.everything:
+                known.below()  # a file that cannot tell its names is at fault once, not with each sample
             if item.keys is None and not found:
                 raise FormatError(self._nothing())
             start = f"{item.path}:/"
             for key in [start + group for group in found] if item.keys is None else item.keys:
                 group = key.removeprefix(start)
                 if group in found and key != group:
-                    yield self._piece(item, group, *found[group], attributes, names, shelf)
+                    yield self._piece(item, group, *found[group], attributes, known, shelf)
                 else:
                     yield Unread(key, "DC101", f"not a sample of {item.path}")
             if item.keys is None and self.schema.samples.masks:
-                yield from self._absent(item, container, self.schema.samples.masks.strip("/"), found)
+                yield from self._absent(item, container, known, self.schema.samples.masks.strip("/"), found)
 
-    def _absent(self, item: Item, container: Container, folder: str, found: Mapping[str, object]) -> Iterator[Unread]:
+    def _absent(
+        self, item: Item, container: Container, known: Names, folder: str, found: Mapping[str, object]
+    ) -> Iterator[Unread]:
         """Yield what the lists inside the file name and the file does not hold (robomimic's filter keys)."""
         start = f"{folder}/"
         outer = next(iter(found)).rpartition("/")[0]
         lacking: dict[str, str] = {}
-        for name in container.names():
-            if name.startswith(start):
-                listed = read_value(container, name, _TEXT, name)
-                for entry in listed if isinstance(listed, list) else []:
-                    group = str(entry) if "/" in str(entry) else f"{outer}/{entry}".lstrip("/")
-                    if group.strip("/") not in found:
-                        lacking.setdefault(group.strip("/"), name)
+        for name in known.below(start):
+            listed = read_value(container, name, _TEXT, name)
+            for entry in listed if isinstance(listed, list) else []:
+                group = str(entry) if "/" in str(entry) else f"{outer}/{entry}".lstrip("/")
+                if group.strip("/") not in found:
+                    lacking.setdefault(group.strip("/"), name)
         for group, name in sorted(lacking.items()):
             yield Unread(f"{item.path}:/{group}", "DC105", f"/{name} names it, but the file holds no such group")
 
@@ -98,21 +101,21 @@ class GroupSource(Source):
         at: str,
         inner: dict[str, str],
         attributes: Attributes,
-        names: Sequence[str] | None,
+        known: Names,
         shelf: Shelf,
     ) -> Part:
         fields, facts = self.way(item.split)
         key = f"{item.path}:/{group}"
-        known = {**item.names, **inner}
-        about = About(key, item.path, "" if inner else f"/{group}", known, item.nbytes)
+        named = {**item.names, **inner}
+        about = About(key, item.path, "" if inner else f"/{group}", named, item.nbytes)
         try:
-            values = fields.read(attributes.container, f"{at}/", _below(names, at))
+            values = fields.read(attributes.container, f"{at}/", known)
             self.left_out(item.path, values)
-            absent = self.with_companions(values, item, known, shelf)
+            absent = self.with_companions(values, item, named, shelf)
             attrs = attributes.of(at) if fields.reads_attributes or facts.oriented else {}
             fields.add_noted(values, attrs)
             told, label = self.facts(item, about, values, attrs)
-            others = self.others(item, attributes.container, values, f"{at}/", _below(names, at))
+            others = self.others(item, attributes.container, values, f"{at}/", known)
         except FormatError as error:
             return Unread(key, error.code, str(error), facts.group(about))
         return Piece(key, others | fields.drop_unasked(values), Origin(item.path, f"/{group}"), label, told | absent)
@@ -138,10 +141,3 @@ class KeySource(GroupSource):
 
     def _groups(self, container: Container) -> dict[str, tuple[str, dict[str, str]]]:
         return {key: (at, {}) for key, at in storable_names(container.keys()).items()}
-
-
-def _below(names: Sequence[str] | None, group: str) -> Sequence[str] | None:
-    if names is None:
-        return None
-    start = bisect_left(names, f"{group}/")
-    return names[start : bisect_left(names, f"{group}0", lo=start)]  # "0" is the character behind "/"

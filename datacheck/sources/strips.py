@@ -17,6 +17,7 @@ from datacheck.schema.model import FieldSpec
 from datacheck.sources.base import BLOCK_BYTES, BLOCK_SAMPLES, Item, Part, Source, Unread
 from datacheck.sources.fields import FieldMap, Shelf, Values
 from datacheck.sources.lines import numbered, numbers_of
+from datacheck.sources.names import Names
 from datacheck.sources.values import read_value, weigh
 
 Array = np.ndarray[Any, Any]
@@ -38,6 +39,7 @@ class Strips:
         piecewise: read of each value no other rows than those that are cut, where the format can.
 
     Attributes:
+        known: the names in the file.
         stop: behind the last row that will be cut; no piece goes further.
 
     Raises:
@@ -46,6 +48,7 @@ class Strips:
 
     def __init__(self, container: Container, fields: FieldMap, companions: Values, *, piecewise: bool = False) -> None:
         self._container, self._piecewise = container, piecewise
+        self.known = Names(container)
         self._pieces: dict[str, tuple[int, Any]] = {}  # by field the first row of what was read last, and its rows
         self.stop = 1 << 62
         self._look = fields.look
@@ -53,14 +56,16 @@ class Strips:
         self.deferred: dict[str, tuple[FieldSpec, str]] = {}  # large arrays: read when they are cut
         self.noted: dict[Span, Values] = {}  # what is known of a sample as a whole, by its rows
         self.lengths: dict[str, int] = {}
+        self._others: set[str] = set()  # what the schema does not list
         self.declared = set(fields.declared) | set(fields.columns)
         if fields.columns:
             self.values |= fields.read(container)
         else:
             fields.taken = {}
-            for field, spec, name in fields.found(container):
+            for field, spec, name in fields.found(container, known=self.known):
                 self._add(field, spec, name)
-                if field not in self.values and field not in self.deferred and (other := fields.near(container, field)):
+                missing = field not in self.values and field not in self.deferred
+                if missing and (other := fields.near(container, field, known=self.known)):
                     fields.taken[field] = other
                     self._add(field, spec, other)
         for field, value in self.values.items():
@@ -74,36 +79,71 @@ class Strips:
 
     @property
     def whole(self) -> bool:
-        """Whether values are in memory whose rows will be cut."""
-        return not all(f in self.deferred or isinstance(self.values[f], Peeked) for f in self.lengths)
+        """Whether values are in memory whose rows will be cut; the few bytes that the schema does not list are not."""
+        asked = self.lengths.keys() - self._others
+        return not all(f in self.deferred or isinstance(self.values[f], Peeked) for f in asked)
 
     def _add(self, field: str, spec: FieldSpec, name: str) -> None:
         look = self._look(field)
         try:
             shape, dtype = self._container.peek(name)
-            rows = self._container.sliced(name) if self._piecewise else None
+            rows = self._rows_later(name, shape, dtype)
         except KeyError:
             return
         if rows and (look is None or dtype in {"text", "json"} or not look(Peeked(tuple(shape), np.dtype(dtype)))):
             self.deferred[field] = (spec, name)
             self.lengths[field] = rows
-            return
-        sliced = type(self._container).read_rows is not Container.read_rows
-        large = len(shape) and int(np.prod(shape, dtype=np.float64)) * np.dtype(dtype).itemsize > _WHOLE_BYTES
-        if sliced and large and (look is None or not look(Peeked(tuple(shape), np.dtype(dtype)))):
-            self.deferred[field] = (spec, name)
-            self.lengths[field] = shape[0]
         else:
             value = read_value(self._container, name, spec, field, look)
             if value is not None:
                 self.values[field] = value
 
-    def add(self, others: Values) -> None:
-        """Take arrays that the schema does not list; those of another length are left out by `keep`."""
-        for field, value in others.items():
-            self.values[field] = value
+    def _rows_later(self, name: str, shape: Sequence[int], dtype: str) -> int:
+        """Return how many rows a value has that is read when they are cut, 0 where it is read at once."""
+        rows = self._container.sliced(name) if self._piecewise else None
+        if rows:
+            return rows
+        sliced = type(self._container).read_rows is not Container.read_rows
+        return shape[0] if sliced and len(shape) and _nbytes(shape, dtype) > _WHOLE_BYTES else 0
+
+    def add_unlisted(self, fields: FieldMap) -> list[str]:
+        """Take arrays that the schema does not list; those of another length are left out by `keep`.
+
+        Returns:
+            Names of those that are not read.
+        """
+        headers = [self._container.peek(name) for _, name in self.deferred.values()]
+        late = sum(_nbytes(shape, dtype) for shape, dtype in headers if shape)
+        held = sum(value.nbytes for value in self.values.values() if isinstance(value, np.ndarray))
+        found, passed = fields.unlisted(
+            self._container, (held, late), known=self.known,
+            later=lambda name, seen: self._rows_later(name, seen.shape, seen.dtype.str) > 0,
+        )  # fmt: skip
+        self._others.update(found)
+        for field, value in found.items():
+            if isinstance(value, Peeked):
+                self.deferred[field] = (FieldSpec(), field)
+            else:
+                self.values[field] = value
             self.lengths[field] = len(value) if value.ndim else -1
             self.weights[field] = self._weight(field)
+        return passed
+
+    def columns(self, spans: Sequence[Span]) -> Iterator[tuple[str, Any]]:
+        """Yield each field and the rows of several spans one behind the other.
+
+        Raises:
+            FormatError: one is damaged; one that the schema does not list is left out from there on.
+        """
+        for field in sorted(self.lengths):
+            try:
+                rows = self.cut(field, spans)
+            except FormatError:
+                if field not in self._others:
+                    raise
+                del self.lengths[field]
+            else:
+                yield field, rows
 
     def _weight(self, field: str) -> float:
         """Return bytes per row."""
@@ -191,6 +231,10 @@ class Strips:
             yield places
 
 
+def _nbytes(shape: Sequence[int], dtype: str) -> int:
+    return int(np.prod(shape, dtype=np.float64)) * np.dtype(dtype).itemsize
+
+
 def _long(value: Any) -> bool:
     return isinstance(value, list) or (isinstance(value, np.ndarray | Peeked) and value.ndim > 0)
 
@@ -240,7 +284,8 @@ class StripSource(Source):
             facts = self.with_companions(companions, item, item.names, shelf)
             strips = Strips(container, fields, companions, piecewise=piecewise)
             self.left_out(item.path, strips.values)
-            strips.add(self.others(item, container, strips.values))
+            if self.unlisted:
+                self.passed.update(strips.add_unlisted(fields))
             numbers, spans = self.spans(item, container, strips)
             places: Sequence[int] = range(len(spans))
             if item.rows is not None:
@@ -282,7 +327,7 @@ class StripSource(Source):
         self, item: Item, strips: Strips, numbers: Sequence[int], spans: list[Span], extra: dict[str, str]
     ) -> Block:
         lengths = np.array([stop - start for start, stop in spans], dtype=np.int64)
-        fields = {name: self._column(strips.cut(name, spans), lengths) for name in sorted(strips.lengths)}
+        fields = {name: self._column(rows, lengths) for name, rows in strips.columns(spans)}
         for name in strips.noted.get(spans[0], ()):
             fields[name] = Column.of([strips.noted[span][name] for span in spans])
         return self.block(item, Numbered.of(item.path, numbers), spans, fields, extra)

@@ -135,6 +135,28 @@ def read_value(
     return value
 
 
+def read_numbers(container: Container, name: str, look: Look) -> Array | Peeked | None:
+    """Return an array, None for what is none; texts stay unread where the format can tell.
+
+    Args:
+        container, name: where it is.
+        look: where its header is enough it is `Peeked`.
+
+    Raises:
+        FormatError: it is damaged, or of a kind that is refused.
+    """
+    seen: Peeked | None = None
+    if type(container).peek is not Container.peek:
+        try:
+            seen = None if container.stores_text(name) else _peeked(container, name)
+        except (KeyError, OSError):
+            return None
+        if seen is None or look(seen):
+            return seen
+    value = read_value(container, name, FieldSpec(), "")
+    return value if isinstance(value, np.ndarray) else None
+
+
 class Turned(limits.Values):
     """A container of one table of plain numbers, each column contiguous."""
 

@@ -11,13 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from datacheck.digest import digest_file
-from datacheck.formats import npy, parquet
+from datacheck.errors import FormatError
+from datacheck.formats import hdf5, npy, parquet
 from datacheck.parallel import Outcome
 from datacheck.scan import Request, measuring, run_scan
 from datacheck.scan.worker import measure_items
 from datacheck.schema.load import parse_schema
 from datacheck.shapes import check_answer
-from datacheck.sources import rows, strips
+from datacheck.sources import fields, rows, strips
 from datacheck.table import CHECKED, UNREADABLE
 from datacheck.wire import decode, encode
 from tests.scan.test_worker import task_for
@@ -28,6 +29,7 @@ name: rows
 samples: {files: ["*.npy", "*.npz", "*.hdf5", "*.parquet"], each: row}
 fields: {joints: {shape: [6], dtype: float32}, "*": {}}
 """
+LISTED = SCHEMA.replace(', "*": {}', "")
 COUNT = 150
 
 
@@ -98,8 +100,8 @@ def write(path, values):
         pq.write_table(pa.table(columns), path, row_group_size=50)
 
 
-def scan(folder, output, **more):
-    run = run_scan(parse_schema(SCHEMA), Request(folder / "data", output=folder / output, **more))
+def scan(folder, output, schema=SCHEMA, **more):
+    run = run_scan(parse_schema(schema), Request(folder / "data", output=folder / output, **more))
     return run, [(folder / output / name).read_bytes() for name in ("samples.parquet", "valid.json")]
 
 
@@ -123,6 +125,45 @@ def test_parts_say_what_the_whole_says(in_tmp, here, cut, names, workers):
     assert any(f.failed for f in parts.report.findings)
     digests = [digest_file(in_tmp / "data" / name) for name in names]
     assert [entry.digest for entry in parts.listing.entries] == digests
+
+
+@pytest.mark.parametrize("name", ["a.npz", "a.hdf5", "a.parquet"])
+@pytest.mark.parametrize("small", [1 << 20, 1000])  # of 1200 bytes they are; the joints have 3600
+def test_numbers_that_the_schema_does_not_list_keep_no_file_whole(in_tmp, here, cut, monkeypatch, name, small):
+    (in_tmp / "data").mkdir()
+    monkeypatch.setattr(fields, "_SMALL", small)
+    write(in_tmp / "data" / name, joints())
+    whole, files = scan(in_tmp, "whole", schema=LISTED)
+    assert {"weight:max", "n:max"} & whole.table.columns.keys()
+    here.clear()
+    cut()
+    _, found = scan(in_tmp, "cut", schema=LISTED)
+    assert here == [[[0, -1]], [[40, 80]], [[80, 120]], [[120, 150]]]
+    assert found == files
+
+
+def test_of_numbers_that_the_schema_does_not_list_a_part_reads_its_own_rows_and_damage_is_no_fault(
+    in_tmp, here, cut, monkeypatch
+):
+    (in_tmp / "data").mkdir()
+    write(in_tmp / "data/a.hdf5", joints())
+    asked = []
+    inner = hdf5._Hdf5.read_rows
+
+    def read_rows(self, name, start, stop):
+        if name == "weight":
+            asked.append((start, stop))
+            if start == 80:
+                msg = "damaged"
+                raise FormatError(msg)
+        return inner(self, name, start, stop)
+
+    monkeypatch.setattr(hdf5._Hdf5, "read_rows", read_rows)
+    cut()
+    run, _ = scan(in_tmp, "cut", schema=LISTED)
+    assert asked == [(0, 40), (40, 80), (80, 120), (120, 150)]
+    assert run.table.status.tolist() == [CHECKED] * COUNT
+    assert run.table.columns["weight:max"].present.tolist() == [True] * 80 + [False] * 40 + [True] * 30
 
 
 def test_an_unchanged_file_is_not_cut_again(in_tmp, here, cut):

@@ -4,6 +4,7 @@ import h5py
 import numpy as np
 import pytest
 
+from datacheck.formats import hdf5
 from datacheck.sample import Origin, Piece
 from datacheck.schema.load import parse_schema
 from datacheck.schema.model import Schema
@@ -72,6 +73,29 @@ def test_only_a_schema_that_says_so_takes_near_names(tmp_path):
     text = "datacheck: 1\nname: x\nsamples: {files: '*.h5', each: /data/demo_*}\nfields: {actions: {shape: [T, 7]}}\n"
     (block,) = open_source(parse_schema(text), tmp_path).read(Item("a.h5"))
     assert (sorted(block.fields), block.facts.keys() & {"near/actions"}) == ([], set())
+
+
+@pytest.mark.parametrize(("each", "missing", "asked"), [("/data/demo_*", 2, 1), ("/data/demo_*", 0, 0), (None, 2, 1)])
+def test_the_names_of_a_file_are_asked_for_once_and_only_where_a_field_is_missing(
+    tmp_path, monkeypatch, each, missing, asked
+):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for group in ["data/demo_0", "data/demo_1", "data/demo_2"] if each else [""]:
+            for name in ("xs", "ys") if missing else ("x", "y"):
+                file[f"{group}/{name}"] = np.arange(3.0)
+    calls = []
+    inner = hdf5._Hdf5.names
+    monkeypatch.setattr(hdf5._Hdf5, "names", lambda self: calls.append(self) or inner(self))
+    said = {
+        "datacheck": 1,
+        "name": "x",
+        "near_names": True,
+        "samples": {"files": ["*.h5"]} | ({"each": each} if each else {}),
+    }
+    schema = Schema.model_validate(said | {"fields": {"x": {"shape": ["T"]}, "y": {"shape": ["T"]}}})
+    (block,) = open_source(schema, tmp_path).read(Item("a.h5"))
+    assert sorted(block.fields) == ["x", "y"]
+    assert len(calls) == asked
 
 
 def told(*names):

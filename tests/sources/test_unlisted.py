@@ -2,11 +2,19 @@
 
 import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import zarr
 
+from datacheck.errors import FormatError
+from datacheck.formats import hdf5
+from datacheck.formats.base import open_container
 from datacheck.judging.bench import Bench
 from datacheck.rules.measures import finite, form, numbers, unlisted_fields
+from datacheck.sample import Peeked
 from datacheck.sources import Item, open_source
+from datacheck.sources.fields import FieldMap
 from datacheck.table import Table
 from tests.sources.schemas import schema
 
@@ -109,3 +117,94 @@ def test_flat_arrays_that_are_cut_into_episodes_give_them_too(tmp_path):
     (block,) = source.read(Item("a.npz", nbytes=(tmp_path / "a.npz").stat().st_size))
     assert sorted(block.fields) == ["x", "y"]  # neither the ends nor what has another length
     assert block.fields["y"].lengths.tolist() == [2, 4]
+
+
+WORDS = ["lift", "place"]
+
+
+def write_hdf5(path):
+    with h5py.File(path, "w") as file:
+        file["x"], file["y"] = np.zeros(2), np.ones(2)
+        file["bytes"] = np.array(WORDS, "S")
+        file["words"], file["word"] = WORDS, "lift"
+        file["table"] = np.zeros(2, [("z", "f4"), ("name", "S4")])
+
+
+def write_parquet(path):
+    columns = {"x": [0.0, 0.0], "y": [1.0, 1.0], "words": WORDS, "lists": [WORDS, WORDS]}
+    pq.write_table(pa.table(columns | {"code": pa.array(WORDS).dictionary_encode()}), path)
+
+
+def write_npz(path):
+    np.savez_compressed(path, x=np.zeros(2), y=np.ones(2), words=np.array(WORDS), bytes=np.array(WORDS, "S"))
+
+
+def write_zarr(path):
+    group = zarr.open_group(path, mode="w", zarr_format=2)
+    for name, value in {
+        "x": np.zeros(2),
+        "y": np.ones(2),
+        "words": np.array(WORDS),
+        "bytes": np.array(WORDS, "S"),
+    }.items():
+        group.create_array(name, data=value)
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "found"),
+    [
+        ("a.hdf5", write_hdf5, ["table.z", "y"]), ("a.parquet", write_parquet, ["y"]),
+        ("a.npz", write_npz, ["y"]), ("a.zarr", write_zarr, ["y"]),
+    ],
+)  # fmt: skip
+def test_texts_that_the_schema_does_not_list_stay_unread(tmp_path, monkeypatch, name, write, found):
+    write(tmp_path / name)
+    read = []
+    with open_container(tmp_path / name) as container:
+        for method in ("read", "read_rows"):
+            inner = getattr(type(container), method)
+            monkeypatch.setattr(
+                type(container),
+                method,
+                lambda self, at, *rows, inner=inner: (read.append(at), inner(self, at, *rows))[1],
+            )
+        values, passed = FieldMap(schema({"files": name}, {"x": {}})).unlisted(container, (0, 0))
+    assert (sorted(values), passed) == (found, [])
+    assert sorted(set(read)) == found
+
+
+@pytest.mark.parametrize("each", [{"each": "/data/demo_*"}, {}])
+def test_a_file_that_cannot_tell_its_names_gives_the_listed_fields(tmp_path, monkeypatch, each):
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        for name in ["x", *map(str, range(10))]:
+            file[f"data/demo_0/{name}"] = np.zeros(3)
+    monkeypatch.setattr(hdf5, "_OBJECTS", 5)
+    listed = {"x": {} if each else {"at": "data/demo_0/x"}, "missing": {}, "gone": {}}
+    _, (block,) = blocks(tmp_path, schema({"files": "*.hdf5"} | each, listed, near_names=True))
+    assert sorted(block.fields) == ["x"]
+    with pytest.raises(FormatError, match="more than 5 objects"):
+        blocks(tmp_path, schema({"files": "*.hdf5"} | each, listed | {"*": {}}))
+
+
+@pytest.mark.parametrize("each", [{"each": "/data/demo_*"}, {"each": "row"}, {}])
+def test_what_was_taken_for_a_listed_field_is_not_read_again(tmp_path, each):
+    group = "data/demo_0/" if each.get("each", "").startswith("/") else ""
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        for name in ("actions", "other"):
+            file[group + name] = np.zeros((3, 2))
+    fields = {"action": {}, "state": {"optional": True}}
+    _, (block,) = blocks(tmp_path, schema({"files": "*.hdf5"} | each, fields, near_names=True))
+    assert sorted(block.fields) == ["action", "other"]
+
+
+def test_what_is_read_at_once_has_the_room_of_what_is_in_memory(tmp_path):
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        for name in "xyz":
+            file[name] = np.zeros((1 << 17) + 1)  # 8 bytes more than are read of small ones
+    fields = FieldMap(schema({"files": "*.hdf5"}, {"x": {}}))
+    size = 8 * ((1 << 17) + 1)
+    with open_container(tmp_path / "a.hdf5") as container:
+        found, passed = fields.unlisted(container, (0, size), later=lambda name, seen: name == "y")
+        assert (found, passed) == ({"y": Peeked(((1 << 17) + 1,), np.dtype("f8"))}, ["z"])
+        found, passed = fields.unlisted(container, (size, 0), later=lambda name, seen: name == "y")
+        assert (sorted(found), passed) == (["z"], ["y"])
