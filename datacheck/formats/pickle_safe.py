@@ -290,7 +290,7 @@ def _are_groups(value: Any, others: int = 0, *, within: bool = False) -> bool:
 
     Args:
         value: of a pickle.
-        others: how many values there are beside it.
+        others: how many other values the pickle has.
         within: it is an entry of a mapping; lists of numbers alone (boxes of annotations) are JSON there.
 
     Notes:

@@ -468,7 +468,7 @@ class _Held:
         self._known, self._container = known, container
 
     def _taken(self, known: tuple[object, ...]) -> Container | None:
-        """Take the open file out, that nobody shares it; close another one."""
+        """Hand out the open file, which one caller uses at a time; close another one."""
         if known != self._known:
             self._close()
         found, self._container = self._container, None

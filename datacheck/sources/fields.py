@@ -205,7 +205,7 @@ class FieldMap:
             later: whether the rows of a value, of which the header is known, are read later: `Peeked` is returned.
 
         Notes:
-            Nobody has promised anything of them: one that cannot be read is no fault of the sample.
+            The schema promises nothing of them: one that cannot be read is no fault of the sample.
         """
         if self.columns:
             return {}, []
@@ -420,7 +420,7 @@ def check_roots(schema: Schema, roots: Mapping[str, Path]) -> None:
 
 
 def _is_large(room: int, seen: Peeked) -> bool:
-    """Tell of a field that nobody has listed that its header is enough: no numbers, pixels, or too many bytes."""
+    """Return whether the header of an unlisted field is enough: no numbers, pixels, or too many bytes."""
     return seen.dtype.kind not in "iuf" or like_pixels(seen) or not 0 < _nbytes(seen) <= room
 
 

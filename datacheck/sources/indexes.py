@@ -168,7 +168,7 @@ def _lost_videos(base: File) -> list[str]:
     """Return a sentence about the videos that a meta folder names and that are gone, if any are."""
     try:
         named = read_videos(base)
-    except FormatError:  # it tells no places of videos, or in another way: nobody knows which there should be
+    except FormatError:  # it tells no places of videos, or in another way: which there should be is unknown
         return []
     inside = [path for path in named if {"", ".", ".."}.isdisjoint(path.split("/")) and "\0" not in path]
     gone = [path for path in inside if not (base / path).is_file()]

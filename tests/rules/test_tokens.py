@@ -172,8 +172,10 @@ def test_a_folder_beside_the_data_may_be_of_links(folder, tmp_path):
     """It is the user who names it."""
     (tmp_path / "data").mkdir()
     (tmp_path / "hub").symlink_to(folder)
-    Tokenizer(located(tmp_path / "data", "../hub"))
-    Tokenizer(located(tmp_path / "data", str(tmp_path / "hub")))
+    expected = json.loads((folder / "tokenizer.json").read_text())
+    words = set(expected["model"]["vocab"]) | {token["content"] for token in expected["added_tokens"]}
+    for path in ("../hub", str(tmp_path / "hub")):
+        assert Tokenizer(located(tmp_path / "data", path)).size == len(words)
 
 
 @pytest.mark.parametrize("name", ["chat_template.jinja", "tokenizer_config.json", "tokenizer.json"])
