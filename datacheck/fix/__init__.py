@@ -202,7 +202,8 @@ def _unmended(run: ScanRun, repair: Repair, plan: Plan, request: Request, progre
     left = failing & set(plan.edits)
     for path in left:
         for name in (path, path + REJECTED):
-            (staged / name).unlink(missing_ok=True)
+            if name == path or name not in run.listing.by_path:
+                (staged / name).unlink(missing_ok=True)
     return left
 
 
@@ -279,12 +280,23 @@ def _mend(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> None:
 
 
 def _take(mended: Path, staged: Path, edits: Mapping[str, Edit]) -> None:
-    """Move repaired files into the copy, and nothing else that stands there."""
+    """Move repaired files into the copy, and nothing else that stands there.
+
+    Raises:
+        StorageError: one of them is not there.
+        UsageError: the place of rejected lines is taken.
+    """
     folders.drop_links(mended)
     for path in edits:
+        if not (mended / path).is_file():
+            msg = f"{path}: the repaired file was not written. This is a fault of datacheck; nothing is changed."
+            raise StorageError(msg)
         (staged / path).parent.mkdir(parents=True, exist_ok=True)
         for name in (path, path + REJECTED):
             if (mended / name).is_file():
+                if (staged / name).exists():
+                    msg = f"{name}: is in the data already, from an earlier repair. Move or rename the file."
+                    raise UsageError(msg)
                 fsops.rename(mended / name, staged / name)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import pickle
 import shutil
+import zipfile
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import h5py
 import numpy as np
@@ -17,6 +19,7 @@ from datacheck.errors import UsageError
 from datacheck.finding import Finding
 from datacheck.fix import Asked, Edit, Plan, Repair
 from datacheck.formats.base import open_container
+from datacheck.formats.pickle_safe import unpickle_whole
 from datacheck.runtime.beneath import File
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.schema.values import parse_columns
@@ -127,22 +130,70 @@ def write(said: list[dict[str, Any]], source: File, goal: Path) -> None:
         return
     with closing(open_container(source)) as container:
         values = {name: container.read(name) for name in container.names()}
+    scaled: dict[str, Array] = {}
     for spot in spots:
         name = spot.name if spot.name in values else next(iter(values))
-        values[name] = _times(np.asarray(values[name]), spot, keep=False)
-    if suffix == ".npz":
-        np.savez(goal, **values)
-    elif (
-        suffix == ".npy"
-        and len(values) == 1
-        and isinstance(next(iter(values.values())), np.ndarray)
-        and not _boxed(source)
-    ):
-        np.save(goal, next(iter(values.values())))
-    elif suffix == ".npy":
-        np.save(goal, np.array(values, dtype=object), allow_pickle=True)
-    else:
-        goal.write_bytes(pickle.dumps(values, protocol=2))
+        scaled[name] = values[name] = _times(np.asarray(values[name]), spot, keep=False)
+    with goal.open("wb") as file:  # numpy adds an ending to names that do not end as it likes
+        if suffix == ".npz":
+            _write_npz(file, source, scaled)
+        elif suffix == ".npy" and not _boxed(source):
+            np.save(file, next(iter(scaled.values())))
+        elif suffix == ".npy":
+            with source.open("rb") as stored:
+                first = np.lib.format.read_magic(stored) == (1, 0)
+                (np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0)(stored)
+                whole = _with_values(unpickle_whole(stored.read()), scaled)
+            boxed = np.empty((), dtype=object)
+            boxed[()] = whole
+            np.save(file, boxed, allow_pickle=True)
+        else:
+            pickle.dump(_with_values(unpickle_whole(source.read_bytes()), scaled), file, protocol=2)
+
+
+def _with_values(whole: Any, scaled: Mapping[str, Array]) -> Any:
+    """Return what a pickle holds with other values of these arrays; all else stays as it is.
+
+    Raises:
+        UsageError: one of them is no array of a mapping.
+    """
+    for name, values in scaled.items():
+        place, key = _place_of(whole, name)
+        if isinstance(place[key], np.ndarray | list):
+            place[key] = values if isinstance(place[key], np.ndarray) else values.tolist()
+        else:
+            msg = f"{name}: is a {type(place[key]).__name__} in the pickle; arrays and lists of mappings are repaired."
+            raise UsageError(msg)
+    return whole
+
+
+def _place_of(whole: Any, name: str) -> tuple[dict[Any, Any], Any]:
+    """Return the mapping and the key under which a value stands that is called `name`, as ``outer/inner``."""
+    for key, value in whole.items() if isinstance(whole, dict) else ():
+        if str(key) == name:
+            return whole, key
+        if isinstance(value, dict) and name.startswith(f"{key}/"):
+            return _place_of(value, name[len(str(key)) + 1 :])
+    msg = f"{name}: no entry of a mapping in the pickle. Mend the values where they are written."
+    raise UsageError(msg)
+
+
+def _write_npz(file: BinaryIO, source: File, scaled: Mapping[str, Array]) -> None:
+    """Write an .npz with other values of these arrays; its other members stay as they are, arrays or not."""
+    with (
+        source.open("rb") as stored, zipfile.ZipFile(stored) as before,
+        zipfile.ZipFile(file, "w") as after,
+    ):  # fmt: skip
+        for member in before.infolist():
+            values = scaled.get(member.filename.removesuffix(".npy"))
+            written = zipfile.ZipInfo(member.filename, member.date_time)
+            written.compress_type = member.compress_type
+            with after.open(written, "w", force_zip64=True) as out:
+                if values is not None:
+                    np.lib.format.write_array(out, values, allow_pickle=False)
+                    continue
+                with before.open(member) as held:
+                    shutil.copyfileobj(held, out)
 
 
 def _boxed(source: File) -> bool:

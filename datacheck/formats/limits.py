@@ -370,6 +370,27 @@ def expand(name: str, array: Array) -> dict[str, Any]:
         return {name: FormatError(f"{name}: {error}")}
 
 
+_CONTROLS = bytes(code for code in range(32) if code not in b"\t\n\r")
+
+
+def text_lines(data: bytes) -> list[bytes]:
+    r"""Return the lines of a text file, without their ends: all \n (or \r\n), or all \r.
+
+    Raises:
+        FormatError: there are other control characters, or \r within lines: readers differ in where lines end there.
+    """
+    if len(data.translate(None, _CONTROLS)) < len(data):
+        found = next(code for code in _CONTROLS if code in data)
+        msg = f"a control character (code {found}) in text; readers differ in what it means"
+        raise FormatError(msg)
+    if b"\n" not in data:
+        return data.split(b"\r")
+    if data.count(b"\r") > data.count(b"\r\n"):
+        msg = "some lines end in \\n and some in \\r; readers differ in where they end"
+        raise FormatError(msg)
+    return data.replace(b"\r\n", b"\n").split(b"\n")
+
+
 def numbers(data: bytes) -> Array:
     """Return white-space separated numbers.
 

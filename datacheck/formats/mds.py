@@ -399,8 +399,12 @@ def _hash(name: str) -> Any:
 
 
 def _check_head(said: Mapping[str, Any], samples: int, columns: Mapping[str, _Column]) -> None:
-    encodings = [column.encoding for column in columns.values()]
-    for name, found in (("samples", samples), ("column_names", list(columns)), ("column_encodings", encodings)):
+    """Hold the header of a shard against the index, by which Streaming reads its samples."""
+    encodings, sizes = [c.encoding for c in columns.values()], [c.size or None for c in columns.values()]
+    for name, found in (
+        ("format", "mds"), ("version", 2), ("samples", samples), ("column_names", list(columns)),
+        ("column_encodings", encodings), ("column_sizes", sizes),
+    ):  # fmt: skip
         if said.get(name) != found:
             msg = f"its {name} are {str(found)[:100]}, but {INDEX} says {str(said.get(name))[:100]}"
             raise FormatError(msg)

@@ -9,7 +9,7 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, numbers, triangles
+from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, numbers, text_lines, triangles
 from datacheck.runtime.beneath import Place
 from datacheck.sample import Array
 
@@ -62,8 +62,8 @@ def _open(path: Place, hint: Hint) -> Values:
     del hint
     check_bytes(path.stat().st_size, "the file", TEXT_BYTES)
     data = path.read_bytes().replace(b"\\\r\n", b" ").replace(b"\\\n", b" ")
-    lines = [line.strip() for line in re.sub(rb"#[^\n]*", b"", data).splitlines()]
-    if b"\0" in data or (any(lines) and not any(_WORDS.match(line) for line in lines)):
+    lines = [line.partition(b"#")[0].strip() for line in text_lines(data)]
+    if any(lines) and not any(_WORDS.match(line) for line in lines):
         msg = "not a Wavefront OBJ file: no line starts with one of its keywords (v, vn, f, ...)"
         raise FormatError(msg)
     vertex_at, face_at, normal_at = (_positions(lines, key) for key in (b"v", b"f", b"vn"))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, numbers, triangles
+from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, numbers, text_lines, triangles
 from datacheck.runtime.beneath import Place
 from datacheck.sample import Array
 
@@ -16,11 +14,11 @@ from datacheck.sample import Array
 def _open(path: Place, hint: Hint) -> Values:
     del hint
     check_bytes(path.stat().st_size, "the file", TEXT_BYTES)
-    body = re.sub(rb"#[^\n]*", b"", path.read_bytes()).lstrip()
+    body = b"\n".join(line.partition(b"#")[0] for line in text_lines(path.read_bytes())).lstrip()
     if not body.startswith((b"OFF", b"COFF")):
         msg = f"not an OFF file: it starts with {body[:8]!r}"
         raise FormatError(msg)
-    lines = [line for line in body.partition(b"OFF")[2].splitlines() if line.strip()]
+    lines = [line for line in body.partition(b"OFF")[2].split(b"\n") if line.strip()]
     counts = numbers(lines[0]) if lines else np.empty(0)
     if len(counts) not in {2, 3} or not _whole(counts) or counts[0] + counts[1] > len(lines) - 1:
         msg = f"the OFF header counts {counts[:2].tolist()} vertices and faces; {max(len(lines) - 1, 0)} lines follow"

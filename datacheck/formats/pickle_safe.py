@@ -76,11 +76,12 @@ class _Dtype:
 class _Record:
     """The record of a pickled array: checked shape, dtype and data."""
 
-    __slots__ = ("built", "objects", "value")
+    __slots__ = ("axes", "built", "objects", "value")
 
     def __init__(self) -> None:
         self.built = False
         self.value: Array = np.empty(0)
+        self.axes = 0  # of an object array
         self.objects: Any = None  # of an object array: flat, or the one object of one without axes
 
     def __setstate__(self, state: Any) -> None:
@@ -94,6 +95,7 @@ class _Record:
             if math.prod(_shape(shape)) != len(data):
                 msg = f"a pickled object array of shape {shape} holds {len(data)} objects"
                 raise FormatError(msg)
+            self.axes = len(shape)
             self.objects = list(data) if shape else data[0]  # as NumPy: what changes in the list later is not in it
         else:
             self.value = _array(data, dtype, shape, "F" if fortran else "C")
@@ -210,18 +212,7 @@ def unpickle(data: bytes, sole: str = "", prefix: str = "") -> dict[str, Any]:
     Raises:
         FormatError: damaged, or it asks for something other than arrays, text, numbers, lists and mappings.
     """
-    check_bytes(len(data), "the pickle", TEXT_BYTES)
-    if not budget.BY_SIZE:  # else a child has the limit already, and to look at each opcode takes a quarter of the time
-        _check_memo(data)
-    copyreg.clear_extension_cache()  # cached EXT opcodes would bypass find_class
-    stream = io.BytesIO(data)
-    with foreign("damaged pickle"):
-        root = _Unpickler(stream, encoding="latin1").load()
-    if stream.tell() != len(data):
-        msg = f"{len(data) - stream.tell():,} bytes follow the pickle"
-        raise FormatError(msg)
-    check_keys(len(root) if isinstance(root, dict) else 0)
-    root = _unwrapped(root, _Budget(1000 + 2 * len(data), FLOOR_BYTES + 2 * len(data)), DEPTH)
+    root = _unwrapped(_loaded(data), _budget(data), DEPTH)
     values: dict[str, Any] = {}
     if isinstance(root, dict):
         for key, item in root.items():
@@ -235,6 +226,30 @@ def unpickle(data: bytes, sole: str = "", prefix: str = "") -> dict[str, Any]:
         kind = "array" if isinstance(root, np.ndarray) else "records" if isinstance(root, list) else "value"
         _add(sole or kind, root, values)
     return values
+
+
+def unpickle_whole(data: bytes) -> Any:
+    """Return the objects of one pickle as they were pickled, so that they can be pickled again; nothing is run.
+
+    Raises:
+        FormatError: as of `unpickle`, or it holds an array of objects that has axes.
+    """
+    return _whole(_loaded(data), _budget(data), DEPTH)
+
+
+def _loaded(data: bytes) -> Any:
+    check_bytes(len(data), "the pickle", TEXT_BYTES)
+    if not budget.BY_SIZE:  # else a child has the limit already, and to look at each opcode takes a quarter of the time
+        _check_memo(data)
+    copyreg.clear_extension_cache()  # cached EXT opcodes would bypass find_class
+    stream = io.BytesIO(data)
+    with foreign("damaged pickle"):
+        root = _Unpickler(stream, encoding="latin1").load()
+    if stream.tell() != len(data):
+        msg = f"{len(data) - stream.tell():,} bytes follow the pickle"
+        raise FormatError(msg)
+    check_keys(len(root) if isinstance(root, dict) else 0)
+    return root
 
 
 _FAR = re.compile(rb"r[\s\S]{3}[\x01-\xff]|p\d{8}")  # what may be an index of 2^24 or more into the memo
@@ -276,6 +291,28 @@ class _Budget:
         if self.nodes < 0 or self.nbytes < 0:
             msg = "the pickle is far larger than its bytes: it names its values again and again"
             raise FormatError(msg)
+
+
+def _budget(data: bytes) -> _Budget:
+    return _Budget(1000 + 2 * len(data), FLOOR_BYTES + 2 * len(data))
+
+
+def _whole(item: Any, budget: _Budget, depth: int) -> Any:
+    """Return `item` with records replaced by the arrays that they stand for."""
+    if depth == 0:
+        msg = f"a pickle nested more than {DEPTH} deep"
+        raise FormatError(msg)
+    budget.pay(1, 0)
+    if isinstance(item, _Record):
+        if item.axes:
+            msg = "the pickle holds an array of objects"
+            raise FormatError(msg)
+        return item.value if item.objects is None else _whole(item.objects, budget, depth - 1)
+    if isinstance(item, dict):
+        return {key: _whole(value, budget, depth - 1) for key, value in item.items()}
+    if isinstance(item, list | tuple):
+        return type(item)(_whole(value, budget, depth - 1) for value in item)
+    return item[()] if isinstance(item, np.ndarray) else item  # without a record: one number
 
 
 def _unwrapped(item: Any, budget: _Budget, depth: int) -> Any:

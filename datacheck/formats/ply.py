@@ -15,7 +15,7 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import Values, check_bytes, declared, numbers, plain, triangles
+from datacheck.formats.limits import Values, check_bytes, declared, numbers, plain, text_lines, triangles
 from datacheck.runtime.beneath import Place
 from datacheck.sample import Array
 
@@ -25,7 +25,10 @@ _TYPES = {
     **{"int8": "i1", "uint8": "u1", "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4", "float32": "f4"},
     **{"double": "f8", "float64": "f8"},
 }
-_END = re.compile(rb"[\r\n]end_header")
+_END = {  # by how the first line ends
+    b"\n": re.compile(rb"\nend_header[ \t\r]*(?:\n|\Z)"), b"\r": re.compile(rb"\rend_header[ \t]*(?:\r|\Z)"),
+}  # fmt: skip
+_FIRST = re.compile(rb"ply[ \t]*(\r?\n|\r)")
 _ORDERS = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">"}
 _GROUPS = {"points": ("x", "y", "z"), "normals": ("nx", "ny", "nz"), "colors": ("red", "green", "blue")}
 _CORNERS = {"vertex_indices", "vertex_index"}
@@ -60,13 +63,13 @@ Columns = dict[str, tuple[Array, Array | None]]  # values, and lengths of a list
 
 def _header(data: bytes) -> tuple[str, list[_Element], int]:
     """Return (byte order, elements, where the body starts)."""
-    found = _END.search(data, 0, _HEADER_BYTES)
-    if not data.startswith(b"ply") or found is None:
+    first = _FIRST.match(data)
+    found = first and _END[first[1][-1:]].search(data, 0, _HEADER_BYTES)
+    if not data.startswith(b"ply") or not found:
         msg = "not a PLY file" if not data.startswith(b"ply") else f"no end_header in the first {_HEADER_BYTES:,} bytes"
         raise FormatError(msg)
-    end = found.start()
-    newline = data.find(b"\n", found.end())
-    lines = [line for line in data[:end].decode("latin1").splitlines()[1:] if line.split()]
+    texts = [line.decode("latin1") for line in text_lines(data[: found.start() + 1])[1:]]
+    lines = [line for line in texts if line.split()]
     formats = [line.split()[1:2] for line in lines if line.split()[0] == "format"]
     order = _ORDERS.get("".join(formats[0])) if formats else None
     if order is None:
@@ -79,7 +82,7 @@ def _header(data: bytes) -> tuple[str, list[_Element], int]:
         except (KeyError, IndexError, ValueError) as error:
             msg = f"PLY header line {line[:60]!r} cannot be read"
             raise FormatError(msg) from error
-    return order, elements, len(data) if newline < 0 else newline + 1
+    return order, elements, found.end()
 
 
 def _declare(words: list[str], order: str, elements: list[_Element]) -> None:

@@ -168,7 +168,7 @@ def _in_place(schema: Schema, past: Past, *, trusted: bool) -> Schema:
                 "the schema (--schema FILE)"
             )
             raise UsageError(msg)
-    return with_label_table(with_stats(schema.placed(roots, root), root, roots), root, roots)[0]
+    return with_label_table(with_stats(schema.placed(roots, root), root, roots)[0], root, roots)[0]
 
 
 def _judged(request: Rescore, past: Past, schema: Schema, level: Depth, *, trusted: bool) -> Judged:

@@ -91,7 +91,7 @@ def run_audit(schema: Schema, audit: Audit, request: Request, progress: Progress
     files = None if audit.files is None else run_scan(audit.files, of_files, progress)
     began = time.time()
     root = Path.cwd() if audit.files is None else request.data
-    told = with_label_table(with_stats(schema.placed((), root), root, request.roots), root, request.roots)[0]
+    told = with_label_table(with_stats(schema.placed((), root), root, request.roots)[0], root, request.roots)[0]
     placed = served(told.for_split(audit.split))
     baseline = None if request.baseline is None else read_baseline(request.baseline)
     reference = None if request.reference is None else read_reference(request.reference, schema)

@@ -138,9 +138,10 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
 def _scanned(schema: Schema, request: Request, progress: Progress | None) -> ScanRun:
     began = time.time()
     root, only = target(request.data)
-    declared, schema = schema, with_stats(schema.placed(request.roots, root), root, request.roots)
+    declared, (schema, unread) = schema, with_stats(schema.placed(request.roots, root), root, request.roots)
     listing = listed(request.data, request.roots)
     schema, notes = with_label_table(with_rate(schema, listing), root, request.roots)
+    notes += unread
     reference = None if request.reference is None else read_reference(request.reference, schema)
     baseline = None if request.baseline is None else read_baseline(request.baseline)
     find_in(request.paths)

@@ -68,9 +68,14 @@ class _Model(BaseModel):
 
 
 class StatsSpec(_Model):
-    """What a normaliser believes of a field: numbers per column, said here or read from a JSON or YAML file."""
+    """What a normaliser believes of a field: numbers per column, said here or read from a JSON or YAML file.
+
+    Args:
+        optional: the normaliser does without the file where there is none, and so does the schema.
+    """
 
     file: File | None = None
+    optional: bool = False
     at: str | None = None
     mean: Floats = ()
     std: Floats = ()

@@ -26,6 +26,7 @@ _LENGTH = "length"
 _LINES, _TABLES = "meta/episodes.jsonl", "meta/episodes"
 _TASK_LINES, _TASK_TABLE = "meta/tasks.jsonl", "meta/tasks.parquet"
 _WHERE = ("data/chunk_index", "data/file_index")
+_ROWS = ("dataset_from_index", "dataset_to_index")  # of an episode, among those of all files
 _OLD = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
 _NEW = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 _PLACE = re.compile(r"\{(\w+)(?::0?(\d)d)?\}")
@@ -95,6 +96,7 @@ def read_meta(base: File) -> Meta:
         template = str(info.get("data_path") or _OLD)
     else:
         rows = [row for path in tables for row in _of_table(path)]
+        _check_rows(tables, rows)
         template = str(info.get("data_path") or _NEW)
     if not rows:
         msg = f"found neither {_LINES} nor files below {_TABLES}, so no length of an episode is known"
@@ -201,6 +203,32 @@ def _of_table(path: File, names: Sequence[str] = (EPISODE, _LENGTH, *_WHERE)) ->
         raise FormatError(msg)
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     return [{key: _whole(value, f"{where}, {key}") for key, value in row.items()} for row in rows]
+
+
+def _check_rows(tables: Sequence[File], episodes: Sequence[Mapping[str, int]]) -> None:
+    """Refuse tables whose rows of an episode are not its own: LeRobot reads steps by them, from all files as one.
+
+    Raises:
+        FormatError: they are not, or some tables name them and some do not.
+    """
+    found = [row for path in tables for row in _of_table(path, _ROWS)] if _name_rows(tables) else []
+    begin = 0
+    for episode, rows in zip(episodes, found, strict=bool(found)):
+        end = begin + episode[_LENGTH]
+        if (rows[_ROWS[0]], rows[_ROWS[1]]) != (begin, end):
+            msg = (
+                f"{_TABLES}: episode {episode[EPISODE]} has the rows {rows[_ROWS[0]]:,} to {rows[_ROWS[1]]:,} "
+                f"({_ROWS[0]}, {_ROWS[1]}); by its {episode[_LENGTH]:,} steps they are {begin:,} to {end:,}"
+            )
+            raise FormatError(msg)
+        begin = end
+
+
+def _name_rows(tables: Sequence[File]) -> bool:
+    if not tables:
+        return False
+    with open_container(tables[0]) as container:
+        return set(_ROWS) <= set(container.names())
 
 
 def _tasks(base: File, *, new: bool) -> dict[int, str] | None:

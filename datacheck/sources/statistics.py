@@ -11,32 +11,45 @@ import numpy as np
 from datacheck.errors import FormatError, UsageError
 from datacheck.schema.model import Schema, StatsSpec
 from datacheck.sources.documents import read_document
+from datacheck.sources.listing import stat_entry
+from datacheck.table import Note
 
 _BYTES = 64 << 20
+_STALE = "DC228"
 _NAMES = ("mean", "std", "min", "max")
 
 
-def with_stats(schema: Schema, root: Path, roots: Mapping[str, Path]) -> Schema:
-    """Return the schema with the statistics of its files filled in.
+def with_stats(schema: Schema, root: Path, roots: Mapping[str, Path]) -> tuple[Schema, list[Note]]:
+    """Return the schema with the statistics of its files filled in, and which optional ones cannot be read.
 
     Args:
         schema: whose fields may have ``stats: {file: ..., at: ...}``.
         root, roots: the data folder and the extra ones; ``{name}/stats.json`` lies below an extra one.
 
     Raises:
-        UsageError: a file is missing, damaged, or does not hold numbers there.
+        UsageError: a file that is not optional is missing, damaged, or does not hold numbers there.
 
     Notes:
-        What the schema says itself counts before the file.
+        Numbers of the schema itself count before those of the file. A field whose file is optional and absent has no
+        statistics; one whose optional file is damaged has those of the schema, and a note says so.
     """
     named = {name: spec.stats for name, spec in schema.fields.items() if spec.stats is not None and spec.stats.file}
     if not named:
-        return schema
+        return schema, []
+    notes: list[Note] = []
     data = schema.model_dump(exclude_unset=True, mode="json")
     for name, stats in named.items():
-        where = f"{schema.name}, fields.{name}.stats"
-        data["fields"][name]["stats"] = _read(stats, root, roots, where) | data["fields"][name]["stats"]
-    return Schema.model_validate(data)
+        where, path = f"{schema.name}, fields.{name}.stats", path_of(stats, roots)
+        if stats.optional and stat_entry(root, path, roots) is None:
+            del data["fields"][name]["stats"]
+            continue
+        try:
+            data["fields"][name]["stats"] = _read(stats, root, roots, where) | data["fields"][name]["stats"]
+        except UsageError as error:
+            if not stats.optional:
+                raise
+            notes.append(Note(_STALE, path, str(error), about={"field": name}))
+    return Schema.model_validate(data), notes
 
 
 def path_of(stats: StatsSpec, roots: Mapping[str, Path]) -> str:

@@ -107,6 +107,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             msg = f"{self._path}: no field {', '.join(unknown)}; there are {', '.join(self.cache.fields)}"
             raise UsageError(msg)
         self._check_deltas()
+        self._check_masks()
         self._length = len(self._attempts.items)
 
     def _check_deltas(self) -> None:
@@ -118,6 +119,18 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             there = ", ".join(name for name in self.fields if self.cache.fields[name].dim == dim) or "none"
             msg = f"{self._path}: windows: no field {', '.join(wrong)} along {dim} is served; there is {there}"
             raise UsageError(msg)
+
+    def _check_masks(self) -> None:
+        fields, windows = self.cache.fields, self.windows
+        padded = [n for n in self.fields if windows is not None and fields[n].dim == windows.dim]
+        masks = {f"{n}_is_present": n for n in self.fields if fields[n].optional} | {f"{n}_is_pad": n for n in padded}
+        for name in self.fields:
+            if name in masks:
+                msg = (
+                    f"{self._path}: the field {name} is called as the mask of {masks[name]}. Leave one of them out "
+                    "with fields=[...], or rename the field where it is written"
+                )
+                raise UsageError(msg)
 
     def __len__(self) -> int:
         return self._length

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import zipfile
 from pathlib import Path
 from unittest import mock
 
@@ -64,6 +65,34 @@ def test_clouds_in_mm_are_metres_in_the_copy_and_the_data_stay_as_they_are(place
     np.testing.assert_allclose(np.load(place / "copy/1.npy"), cloud(1), rtol=1e-6)
     assert np.load(place / "copy/1.npy").dtype == np.float32
     assert codes(scanned(schema, place / "copy")) == []
+
+
+@pytest.mark.parametrize("name", ["1.NPY", "1.NPZ"])
+def test_a_name_that_ends_in_capitals_keeps_its_place(place, name):
+    """`numpy.save` adds an ending to such a name."""
+    for i in range(6):
+        with (place / f"data/{i}.npy" if i != 1 else place / "data" / name).open("wb") as file:
+            points = cloud(i) * (1000 if i == 1 else 1)
+            np.savez(file, points=points) if name == "1.NPZ" and i == 1 else np.save(file, points)
+    schema = parse_schema(CLOUDS.replace("*.npy", "*"))
+    made = fix(scanned(schema, place / "data"), schema, "DC201", place / "copy")
+    assert (made.changed, made.copied, len(tree(place / "copy"))) == ((name,), 5, 6)
+
+
+def test_other_members_of_an_npz_stay_as_they_are(place):
+    """Also those with the names of parameters of `numpy.savez`, which that would take for its own."""
+    for i in range(6):
+        np.savez(place / f"data/{i}.npz", points=cloud(i) * (1000 if i == 1 else 1))
+    with zipfile.ZipFile(place / "data/1.npz", "a", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("allow_pickle", "file"):
+            with archive.open(f"{name}.npy", "w") as member:
+                np.save(member, np.arange(3))
+    schema = parse_schema(CLOUDS.replace("*.npy", "*.npz"))
+    fix(scanned(schema, place / "data"), schema, "DC201", place / "copy")
+    with zipfile.ZipFile(place / "copy/1.npz") as after, zipfile.ZipFile(place / "data/1.npz") as before:
+        assert after.namelist() == before.namelist() == ["points.npy", "allow_pickle.npy", "file.npy"]
+        assert [after.read(n) == before.read(n) for n in before.namelist()] == [False, True, True]
+    np.testing.assert_allclose(np.load(place / "copy/1.npz")["points"], cloud(1), rtol=1e-6)
 
 
 def test_what_a_file_packs_does_not_fill_the_memory(place):
@@ -241,6 +270,35 @@ def test_a_pickled_dict_stays_one(place):
         np.testing.assert_array_equal(after["grasp_qpos"][:, 3:], before["grasp_qpos"][:, 3:])
 
 
+@pytest.mark.parametrize("ending", ["pkl", "npy"])
+def test_other_values_of_a_pickle_stay_as_they_are(place, ending):
+    more = {
+        "none": None, "empty": {}, "meta": {"a": 1, "b": "two"}, 7: (1, [2.0, True]), "bytes": b"\0\xff",
+        "one": np.float32(3), "more": np.arange(4, dtype=np.int8).reshape(2, 2),
+    }  # fmt: skip
+    for i in range(6):
+        held = {"in": {"points": cloud(i) * (1000 if i == 1 else 1)}} | more
+        path = place / f"data/{i}.{ending}"
+        path.write_bytes(pickle.dumps(held)) if ending == "pkl" else np.save(path, held, allow_pickle=True)
+    schema = parse_schema(CLOUDS.replace("*.npy", f"*.{ending}").replace("points: {", "in/points: {"))
+    assert fix(scanned(schema, place / "data"), schema, "DC201", place / "copy").changed == (f"1.{ending}",)
+    copy = place / f"copy/1.{ending}"
+    after = pickle.loads(copy.read_bytes()) if ending == "pkl" else np.load(copy, allow_pickle=True).item()  # noqa: S301  our own
+    np.testing.assert_allclose(after.pop("in")["points"], cloud(1), rtol=1e-6)
+    np.testing.assert_array_equal(after.pop("more"), more.pop("more"))
+    assert type(after["one"]) is np.float32
+    assert after == more
+
+
+def test_a_pickle_of_what_cannot_be_pickled_again_is_left_to_people(place):
+    for i in range(6):
+        held = {"points": cloud(i) * (1000 if i == 1 else 1), "objects": np.array([None, 1], dtype=object)}
+        (place / f"data/{i}.pkl").write_bytes(pickle.dumps(held))
+    schema = parse_schema(CLOUDS.replace("*.npy", "*.pkl"))
+    with pytest.raises(UsageError, match=r"1\.pkl: cannot be repaired \(the pickle holds an array of objects"):
+        fix(scanned(schema, place / "data"), schema, "DC201", place / "copy")
+
+
 def test_bad_lines_are_kept_aside(place):
     lines = [b'\xef\xbb\xbf{"text": "a"}', b'{"text": "b"', b"", b'{"text": "c"}\r']
     (place / "data/pretrain_x.jsonl").write_bytes(b"\n".join(lines) + b"\n")
@@ -250,6 +308,17 @@ def test_bad_lines_are_kept_aside(place):
     fix(scanned(schema, place / "data"), schema, "DC701", place / "copy")
     assert (place / "copy/pretrain_x.jsonl").read_bytes() == b'{"text": "a"}\n{"text": "c"}\n'
     assert (place / "copy/pretrain_x.jsonl.rejected").read_bytes() == b'{"text": "b"\n'
+
+
+def test_rejected_lines_do_not_take_the_place_of_earlier_ones(place):
+    (place / "data/a.jsonl").write_text('{"text": "a"}\n{"text": "b"\n')
+    (place / "data/a.jsonl.rejected").write_text("of the repair before")
+    schema = parse_schema(
+        "datacheck: 1\nname: t\nsamples: {files: '*.jsonl', each: line}\nfields: {text: {role: text}}\n"
+    )
+    with pytest.raises(UsageError, match=r"a\.jsonl\.rejected: is in the data already"):
+        fix(scanned(schema, place / "data"), schema, "DC701", place / "copy")
+    assert not (place / "copy").exists()
 
 
 def test_a_byte_order_mark_is_a_warning_that_the_copy_is_free_of(place):

@@ -61,6 +61,15 @@ def test_negative_indices_of_a_real_file(shared_data):
     assert values["faces"].shape == (12, 3)
 
 
+@pytest.mark.parametrize("break_", ["\r", "\x0b", "\x0c"])
+@pytest.mark.parametrize("name", ["a.obj", "a.off"])
+def test_a_line_that_only_some_readers_see_is_refused(tmp_path, name, break_):
+    start = "OFF\n3 1 0\n" if name == "a.off" else ""
+    (tmp_path / name).write_bytes(f"{start}v 1 2 3{break_}nan nan nan\nv 1 2 3\nf 1 1 2\n".encode())
+    with pytest.raises(FormatError, match="readers differ"):
+        read_all(tmp_path / name)
+
+
 @pytest.mark.parametrize("face", ["2.5 0 1 2", "nan 0 1 2", "3 0 1 1.5", "3 0 1 nan", "3 0 1 -1"])
 def test_an_off_face_counts_and_names_whole_vertices(tmp_path, face):
     (tmp_path / "a.off").write_text(f"OFF\n3 1 0\n0 0 0\n1 0 0\n0 1 0\n{face}\n")

@@ -69,6 +69,33 @@ def test_a_comment_may_speak_of_the_end_of_the_header(tmp_path):
     assert read_all(tmp_path / "a.ply")["points"].tolist() == [[1, 2, 3]]
 
 
+@pytest.mark.parametrize("comment", ["a\x0bproperty float w", "a\x1cproperty float w", "a\rproperty float w"])
+def test_a_line_that_only_some_readers_see_is_refused(tmp_path, comment):
+    """plyfile and rply take all of it for a comment; `str.splitlines` ends lines there."""
+    header = f"ply\nformat ascii 1.0\ncomment {comment}\nelement vertex 1\nproperty float x\nend_header\n1\n"
+    (tmp_path / "a.ply").write_bytes(header.encode())
+    with pytest.raises(FormatError, match="readers differ"):
+        read_all(tmp_path / "a.ply")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_may_end_in_three_ways(tmp_path, end):
+    lines = ["ply", "format binary_little_endian 1.0", "element vertex 1"]
+    lines += ["property float x", "property float y", "property float z", "end_header", ""]
+    body = np.array([[1, 2, 3]], "<f4")
+    (tmp_path / "a.ply").write_bytes(end.join(lines).encode() + body.tobytes())
+    assert read_all(tmp_path / "a.ply")["points"].tolist() == [[1, 2, 3]]
+
+
+@pytest.mark.parametrize("last", ["end_headerfoo", "comment a\rend_header"])
+def test_the_header_ends_at_a_line_of_its_own(tmp_path, last):
+    (tmp_path / "a.ply").write_text(
+        f"ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\n{last}\n1\n", newline=""
+    )
+    with pytest.raises(FormatError, match="no end_header"):
+        read_all(tmp_path / "a.ply")
+
+
 @pytest.mark.parametrize("count", ["2.5", "-1", "nan", "inf"])
 def test_a_list_has_a_whole_number_of_entries(tmp_path, count):
     (tmp_path / "a.ply").write_text(

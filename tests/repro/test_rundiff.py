@@ -612,7 +612,7 @@ def test_a_step_costs_no_more_the_more_columns_have_parted():
 @pytest.mark.parametrize(
     ("limit", "most", "said"),
     [
-        ("_EVALUATIONS", 3, "has more than 3 evaluations"), ("_EVALUATED", 300, "or more than 300 bytes of them"),
+        ("_EVALUATIONS", 3, "has more than 3 values of eval"), ("_EVALUATED", 300, "or more than 300 bytes of them"),
         ("_STEPS", 29, "has more than 29 steps"), ("_STARTS", 100, "has more than 100 bytes of starts"),
     ],
 )  # fmt: skip

@@ -173,6 +173,27 @@ WRONG |= {
 }
 
 
+WRONG |= {
+    r"episode 1 has the rows 4 to 8 \(dataset_from_index, dataset_to_index\); by its 3 steps they are 5 to 8":
+        lambda f: indices(f, [0, 4, 8, 15], [5, 8, 15, 19]),
+    "episode 3 has the rows 1,000 to 1,004": lambda f: indices(f, [0, 5, 8, 1000], [5, 8, 15, 1004]),
+}  # fmt: skip
+
+
+def indices(folder, begins, ends):
+    path = folder / "meta/episodes/chunk-000/file-000.parquet"
+    old = pq.read_table(path)
+    made = old.append_column("dataset_from_index", pa.array(begins))
+    pq.write_table(made.append_column("dataset_to_index", pa.array(ends)), path)
+
+
+def test_the_rows_of_episodes_that_lerobot_reads_are_their_own(tmp_path):
+    folder = v3(tmp_path / "data")
+    starts = np.cumsum([0, *LENGTHS]).tolist()
+    indices(folder, starts[:-1], starts[1:])
+    assert len(read(folder)[0]) == 3
+
+
 def redata(folder, drop="", **changed):
     made = table(0, 1, 2, **changed)
     pq.write_table(made.drop_columns([drop]) if drop else made, folder / "data/chunk-000/file-000.parquet")

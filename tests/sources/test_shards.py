@@ -181,6 +181,8 @@ INDEX = {
     "its samples are 4, but index.json says 5": lambda s: s.update(samples=5),
     "its column_names are": lambda s: s["column_names"].reverse(),
     "its column_encodings are": lambda s: s["column_encodings"].reverse(),
+    "its column_sizes are": lambda s: s.update(column_sizes=[4] * len(s["column_sizes"])),
+    "its version are 2, but index.json says 1": lambda s: s.update(version=1),
     "the index.json beside it does not name it": lambda s: s["raw_data"].update(basename="shard.00007.mds"),
 }
 

@@ -20,7 +20,7 @@ HELD = {
 def stats(folder, said, text=None, name="stats.json"):
     (folder / name).write_text(json.dumps(HELD) if text is None else text)
     spec = schema("*.npy", {"a": {"shape": ["T", 2], "stats": {"file": name} | said}})
-    return with_stats(spec, folder, {}).fields["a"].stats
+    return with_stats(spec, folder, {})[0].fields["a"].stats
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_yaml_and_an_extra_folder(tmp_path):
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "color.yaml").write_text("mean: [0.1, 0.2]\nstd: [1, 2]\n")
     spec = schema("*.npy", {"a": {"shape": ["T", 2], "stats": {"file": "{extra}/color.yaml"}}}, roots={"extra": ""})
-    found = with_stats(spec, tmp_path, {"extra": tmp_path / "more"}).fields["a"].stats
+    found = with_stats(spec, tmp_path, {"extra": tmp_path / "more"})[0].fields["a"].stats
     assert (found.mean, found.std) == ((0.1, 0.2), (1.0, 2.0))
 
 
@@ -71,6 +71,30 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
         with_stats(spec, tmp_path, {})
 
 
+def optional(folder):
+    return with_stats(
+        schema("*.npy", {"a": {"shape": ["T", 2], "stats": {"file": "stats.json", "optional": True}}}), folder, {}
+    )
+
+
+def test_an_optional_file_that_is_not_there_leaves_the_field_without_statistics(tmp_path):
+    found, notes = optional(tmp_path)
+    assert (found.fields["a"].stats, notes) == (None, [])
+
+
+def test_an_optional_file_counts_where_it_is_there(tmp_path):
+    (tmp_path / "stats.json").write_text('{"mean": [3, 4]}')
+    found, notes = optional(tmp_path)
+    assert (found.fields["a"].stats.mean, notes) == ((3.0, 4.0), [])
+
+
+def test_an_optional_file_that_is_damaged_is_a_finding_and_ends_nothing(tmp_path):
+    (tmp_path / "stats.json").write_text('{"mean": "a"}')
+    found, (note,) = optional(tmp_path)
+    assert (found.fields["a"].stats.mean, note.code, note.about) == ((), "DC228", {"field": "a"})
+    assert "is no list of numbers" in note.reason
+
+
 def test_a_schema_without_files_is_left_as_it_is(tmp_path):
     spec = schema("*.npy", {"a": {"stats": {"mean": [1.0]}}})
-    assert with_stats(spec, tmp_path, {}) is spec
+    assert with_stats(spec, tmp_path, {})[0] is spec

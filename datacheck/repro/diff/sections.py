@@ -24,6 +24,7 @@ _PARTS = {  # of a capture
 }  # fmt: skip
 _TOLD = 3  # things that are not known
 _PATH = 1000  # characters of a name
+_MOST = 100_000  # differences of a section that are held
 _LEVELS = 32  # of a value that is shown
 _ABSENT = object()
 
@@ -48,7 +49,7 @@ class Section:
 
     Args:
         name: which.
-        differences: all of them, in name order.
+        differences: in name order, no more than 100,000.
         unknown: why it could not be compared; empty where it was.
         note: a sentence on what was found.
         step: from which on it differs, of what is seen in steps.
@@ -66,17 +67,31 @@ class Section:
 
 def json_differences(a: Any, b: Any, name: str = "") -> Iterator[Difference]:
     """Yield where two JSON values differ, named by their path (``torch.num_threads``), in name order."""
-    left: list[tuple[Any, Any, str]] = [(a, b, name)]  # no recursion: a file may be nested as deep as it likes
+    left = [iter([(a, b, name)])]  # no recursion: a file may be nested as deep as it likes
     while left:
-        one, other, path = left.pop()
+        pair = next(left[-1], None)
+        if pair is None:
+            left.pop()
+            continue
+        one, other, path = pair
         if isinstance(one, Mapping) and isinstance(other, Mapping):
-            keys = sorted({*one, *other}, reverse=True)
-            left += [(one.get(k, _ABSENT), other.get(k, _ABSENT), _below(path, k)) for k in keys]
+            left.append(_entries(one, other, path))
         elif isinstance(one, list) and isinstance(other, list):
-            pairs = [*itertools.zip_longest(one, other, fillvalue=_ABSENT)]
-            left += [(*pairs[i], _short(f"{path}[{i}]")) for i in reversed(range(len(pairs)))]
+            left.append(_items(one, other, path))
         elif type(one) is not type(other) or one != other:
             yield Difference(path, _flat(one), _flat(other))
+
+
+_Pairs = Iterator[tuple[Any, Any, str]]  # values of both and their path, made one by one: there may be millions
+
+
+def _entries(one: Mapping[str, Any], other: Mapping[str, Any], path: str) -> _Pairs:
+    return ((one.get(k, _ABSENT), other.get(k, _ABSENT), _below(path, k)) for k in sorted({*one, *other}))
+
+
+def _items(one: list[Any], other: list[Any], path: str) -> _Pairs:
+    pairs = enumerate(itertools.zip_longest(one, other, fillvalue=_ABSENT))
+    return ((x, y, _short(f"{path}[{i}]")) for i, (x, y) in pairs)
 
 
 def _below(path: str, key: Any) -> str:
@@ -192,7 +207,7 @@ def _config(a: Run, b: Run) -> Section:
     unsaid = {"config", "command"} - {main} | ({"loader"} if not (a.loaders and b.loaders) else set())
     names = [name for name in {**one, **other} if name not in unsaid]
     mine, theirs = ({name: side[name] for name in names if name in side} for side in (one, other))
-    section = Section("config", list(json_differences(mine, theirs)))
+    section = Section("config", list(itertools.islice(json_differences(mine, theirs), _MOST)))
     if not main:
         section.unknown = "no configuration and no command line that both have recorded"
     elif "config" in {*one} ^ {*other} and not section:
@@ -264,7 +279,7 @@ def _weights(a: Run, b: Run) -> Section:
 
 def _held(one: Any, other: Any, name: str) -> tuple[list[Difference], str]:
     """Return what differs of digests, and why some of them could not be compared."""
-    found = [*json_differences(one, other, name)]
+    found = [*itertools.islice(json_differences(one, other, name), _MOST)]
     alike = [pair for pair in found if not unlike(pair.a, pair.b)]
     why = f"{name} digested on a device in one run and in main memory in the other"
     return alike, why if len(alike) < len(found) else ""

@@ -31,7 +31,7 @@ _FILE = 16 * MIB
 _TRACE_BYTES = 64 << 30
 _KEPT, _NOTE, _LOADER = 1000, 4000, 1 << 16  # loaders, notes of a trace; characters of a note, bytes of a loader
 _STARTS = 256 * MIB  # of all ranks
-_EVALUATIONS, _EVALUATED = 1_000_000, 256 * MIB  # of all ranks, and their bytes: each is held
+_EVALUATIONS, _EVALUATED = 1_000_000, 256 * MIB  # values of all ranks, and their bytes: each is held
 _STEPS = 10_000_000  # of a rank: of each the number is held
 
 Line = dict[str, Any]
@@ -285,9 +285,10 @@ def _hold(run: Run, rank: int, line: Line, nbytes: int) -> None:
         UsageError: there are too many.
     """
     count, held = run.evaluated
-    run.evaluated = count + 1, held + nbytes
+    run.evaluated = count + max(len(line["values"]), 1), held + nbytes
     if run.evaluated[0] > _EVALUATIONS or run.evaluated[1] > _EVALUATED:
-        raise _too_much(run.path, f"more than {_EVALUATIONS:,} evaluations, or more than {_EVALUATED:,} bytes of them")
+        what = f"more than {_EVALUATIONS:,} values of evaluations, or more than {_EVALUATED:,} bytes of them"
+        raise _too_much(run.path, what)
     name = line.get("name")
     values = {metric: value for metric, value in line["values"].items() if plain(value)}
     place = rank, name if isinstance(name, str) else "?"

@@ -308,6 +308,9 @@ def _robust(values: Array, case: Case) -> Array:
 # ---------------------------------------------------------------------------------------------- normalisers
 
 
+_AGAIN = "Compute the statistics again from the training split."
+
+
 @measure("moments", version=2, applies=lambda s: leaf(s) and s.stats is not None)
 def moments(column: Column, spec: FieldSpec) -> Columns:
     """Mean and variance per column of the last axis, in float64: `n` rows, `average`, `variance`, `lower`, `upper`.
@@ -375,6 +378,7 @@ def stale_stats(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     Reference:
         LIBERO with RDT: 0.003 in ``dataset_stat.json`` where a single task has 0.33; OpenVLA keeps one set per dataset.
     """
+    yield from _unread(rows, case)
     known, stats, splits = rows.measured("n"), case.spec.stats, case.options["splits"]
     if not known.any() or stats is None:
         return
@@ -389,9 +393,8 @@ def stale_stats(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     odd = {name: len(values) for name, values in stored.items() if len(values) not in {1, width}}
     if odd:
         said = [f"{count} of {name}" for name, count in odd.items()]
-        yield _stale(
-            rows, f"the statistics have {listed(said)}, the field has {counted(width, 'column')}", None, "width", found
-        )
+        words = f"the statistics have {listed(said)}, the field has {counted(width, 'column')}"
+        yield _stale(rows, case, words, None, "width", found)
         return
     stored = {name: np.broadcast_to(values, (width,)) for name, values in stored.items()}
     problems = _problems(stored, found, case)
@@ -402,22 +405,32 @@ def stale_stats(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
             return
         ours, ours_alike = _scaled(found, 1 / unit), _scaled(alike, 1 / unit)
         words = f"of {int(known.sum()):,} samples: {listed(_problems(stored, ours, case))}"
-        yield _stale(rows, words, _why(stored, ours, case) or _why(stored, ours_alike, case), "values", found)
+        yield _stale(rows, case, words, _why(stored, ours, case) or _why(stored, ours_alike, case), "values", found)
         return
     if problems:
-        yield _stale(
-            rows, f"of {int(known.sum()):,} samples: {listed(problems)}", _why(stored, found, case), "values", found
-        )
+        words = f"of {int(known.sum()):,} samples: {listed(problems)}"
+        yield _stale(rows, case, words, _why(stored, found, case), "values", found)
 
 
-def _stale(rows: Rows, words: str, cause: Cause | None, kind: str, found: dict[str, Array]) -> Failure:
+def _unread(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Yield that the file with the statistics of a field is there and cannot be read."""
+    for note in case.notes:
+        if note.about["field"] == case.name:
+            yield Failure(np.zeros(len(rows), bool), note.reason, kind="table", fix=_AGAIN)
+
+
+def _stale(
+    rows: Rows, case: Case, words: str, cause: Cause | None, kind: str, found: dict[str, Array]
+) -> Failure:  # fmt: skip
+    file = case.spec.stats.file if case.spec.stats is not None else None
+    repairable = file is not None and file.lower().endswith(".json")  # as datacheck/fix/statistics.py writes it
     return Failure(
         np.zeros(len(rows), bool),
         f"{words}.",
         cause=cause,
         kind=cause.kind if cause else kind,
         measured={name: values.tolist() for name, values in found.items()},
-        fix="Compute the statistics again from the training split: datacheck fix DC228 writes such a copy.",
+        fix=f"{_AGAIN[:-1]}: datacheck fix DC228 writes such a copy." if repairable else _AGAIN,
     )
 
 
