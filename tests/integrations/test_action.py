@@ -20,9 +20,9 @@ RECORD = """#!{python} -S
 import os, shutil, sys
 with open({record!r}, "a") as file:
     file.write(repr(sys.argv[1:]) + "\\n")
-if sys.argv[1:3] == ["-m", "venv"]:
-    os.makedirs(sys.argv[3] + "/bin")
-    shutil.copy(__file__, sys.argv[3] + "/bin/python")
+if sys.argv[1:4] == ["-I", "-m", "venv"]:
+    os.makedirs(sys.argv[4] + "/bin")
+    shutil.copy(__file__, sys.argv[4] + "/bin/python")
 """
 DATACHECK = """#!/bin/sh
 exec {python} -c 'from datacheck.cli.main import main; main()' "$@"
@@ -187,8 +187,8 @@ def test_the_version_of_the_action_is_installed_into_an_environment_of_its_own(s
     (step.temp / "datacheck-venv/bin").rmdir()
     assert step(0) == (0, "", "", {})
     venv, pip = installed(step)
-    assert venv == ["-m", "venv", f"{step.temp}/datacheck-venv"]
-    assert pip[:3] == ["-m", "pip", "install"]
+    assert venv == ["-I", "-m", "venv", f"{step.temp}/datacheck-venv"]
+    assert pip[:4] == ["-I", "-m", "pip", "install"]  # without -I, a pip/ of the workspace would run
     assert pip[-1] == f"{repository}[clouds,images,text]"
 
 
