@@ -6,9 +6,11 @@ import math
 import pickle
 import shutil
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -125,14 +127,15 @@ def write(said: list[dict[str, Any]], source: File, goal: Path) -> None:
             for spot in spots:  # of the copy, which nobody changes: no value lies in another file
                 container.peek(spot.name)
         with h5py.File(goal, "r+") as file:
-            for spot in spots:
+            for spot in _distinct(spots, lambda name: h5py.h5o.get_info(file[name].id).addr):
                 file[spot.name][...] = _times(file[spot.name][...], spot, keep=True)
         return
     with closing(open_container(source)) as container:
         values = {name: container.read(name) for name in container.names()}
     scaled: dict[str, Array] = {}
-    for spot in spots:
-        name = spot.name if spot.name in values else next(iter(values))
+    held = partial(_held, values)
+    for spot in _distinct(spots, held):
+        name = held(spot.name)
         scaled[name] = values[name] = _times(np.asarray(values[name]), spot, keep=False)
     with goal.open("wb") as file:  # numpy adds an ending to names that do not end as it likes
         if suffix == ".npz":
@@ -149,6 +152,44 @@ def write(said: list[dict[str, Any]], source: File, goal: Path) -> None:
             np.save(file, boxed, allow_pickle=True)
         else:
             pickle.dump(_with_values(unpickle_whole(source.read_bytes()), scaled), file, protocol=2)
+
+
+def _held(values: Mapping[str, Any], name: str) -> str:
+    return name if name in values else next(iter(values))
+
+
+def _distinct(spots: Iterable[_Spot], stored: Callable[[str], Hashable]) -> list[_Spot]:
+    """Return spots without those whose values another one names too.
+
+    Args:
+        spots: of one file.
+        stored: from the name of an array to what is stored under it: in HDF5, several names may lead to one dataset.
+
+    Raises:
+        UsageError: two have some values in common, and not all.
+    """
+    found: dict[Hashable, dict[int | None, list[_Spot]]] = {}
+    kept: list[_Spot] = []
+    for spot in spots:
+        rows = found.setdefault(stored(spot.name), {})
+        others = (
+            chain.from_iterable(rows.values()) if spot.row is None else [*rows.get(spot.row, ()), *rows.get(None, ())]
+        )
+        shared = [other for other in others if _share(spot, other)]
+        if any((other.row, other.columns, other.factor) != (spot.row, spot.columns, spot.factor) for other in shared):
+            msg = f"{spot.name}: values that several findings name. Repair them where they are written."
+            raise UsageError(msg)
+        if not shared:
+            kept.append(spot)
+        rows.setdefault(spot.row, []).append(spot)
+    return kept
+
+
+def _share(one: _Spot, other: _Spot) -> bool:
+    """Tell whether two spots of one array have columns in common."""
+    if one.columns is None or other.columns is None:
+        return True
+    return one.columns[0] < other.columns[1] and other.columns[0] < one.columns[1]
 
 
 def _with_values(whole: Any, scaled: Mapping[str, Array]) -> Any:

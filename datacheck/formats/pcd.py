@@ -105,6 +105,9 @@ def unpack_lzf(data: bytes, size: int) -> bytes:
     return bytes(out)
 
 
+_EXACT = 2.0**53  # from here on float64 leaves whole numbers out
+
+
 def _ascii(body: bytes, fields: list[_Field], points: int) -> dict[str, Array]:
     found = numbers(body)
     width = sum(f.count for f in fields)
@@ -113,9 +116,27 @@ def _ascii(body: bytes, fields: list[_Field], points: int) -> dict[str, Array]:
         raise FormatError(msg)
     rows, columns, at = found.reshape(points, width), {}, 0
     for f in fields:
-        columns[f.name] = declared(rows[:, at : at + f.count], f.dtype, f"field {f.name}")
+        part = slice(at, at + f.count)
+        if f.dtype.itemsize == 8 and f.dtype.kind in "iu" and (np.abs(rows[:, part]) >= _EXACT).any():
+            columns[f.name] = _whole(np.array(body.split()).reshape(points, width)[:, part], f)
+        else:
+            columns[f.name] = declared(rows[:, part], f.dtype, f"field {f.name}")
         at += f.count
     return columns
+
+
+def _whole(tokens: Array, field: _Field) -> Array:
+    """Return whole numbers that float64 cannot tell apart, such as times in nanoseconds.
+
+    Shapes:
+        tokens: bytes (points, count)
+    """
+    try:
+        values = [int(token) for token in tokens.ravel().tolist()]
+        return np.array(values, dtype=field.dtype).reshape(tokens.shape)
+    except (ValueError, OverflowError) as error:
+        msg = f"field {field.name} is declared {field.dtype} but holds other numbers"
+        raise FormatError(msg) from error
 
 
 def _binary(body: bytes, fields: list[_Field], points: int) -> dict[str, Array]:

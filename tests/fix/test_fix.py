@@ -240,6 +240,31 @@ fields: {obs/q: {role: joint_angle, shape: [T, 7], unit: rad}}
         np.testing.assert_array_equal(file["data/demo_1/other"][...], np.arange(3))
 
 
+@pytest.mark.parametrize("link", ["hard", "soft"])
+def test_values_that_two_samples_share_are_multiplied_once(place, link):
+    schema = parse_schema("""
+datacheck: 1
+name: t
+samples: {files: "*.h5", each: "/data/demo_*"}
+fields: {q: {role: joint_angle, shape: [T, 7], unit: rad}}
+""")
+    q = np.random.default_rng(0).uniform(-2.5, 2.5, (40, 7))
+    with h5py.File(place / "data/a.h5", "w") as file:
+        file["data/demo_0/q"], file["data/demo_1/q"] = q, np.rad2deg(q)
+        file["data/demo_2/q"] = file["data/demo_1/q"] if link == "hard" else h5py.SoftLink("/data/demo_1/q")
+    fix(scanned(schema, place / "data"), schema, "DC202", place / "copy", scale=np.pi / 180)
+    with h5py.File(place / "copy/a.h5") as file:
+        np.testing.assert_allclose(file["data/demo_2/q"][...], q, rtol=1e-6)
+
+
+def test_values_that_two_findings_name_in_part_are_left_to_people(place):
+    path = place / "data/a.npz"
+    np.savez(path, q=np.ones((4, 7)))
+    spots = [{"name": "q", "columns": columns, "row": None, "factor": 0.5} for columns in (None, (0, 3))]
+    with pytest.raises(UsageError, match="several findings name"):
+        write(spots, Roots(place / "data", {}).file("a.npz"), place / "b.npz")
+
+
 @pytest.mark.parametrize(
     ("system", "fault", "code"),
     [("ho3d", "joints-in-mm", "DC201"), ("libero", "positions-in-mm", "DC201"), ("ho3d", "missing-pickle", "DC105"),

@@ -86,3 +86,13 @@ def test_ascii_numbers_are_held_to_the_declared_type(tmp_path, written, fits):
     else:
         with pytest.raises(FormatError, match="t is declared uint64"):
             read_all(tmp_path / "a.pcd")
+
+
+def test_times_in_nanoseconds_stay_exact_in_text(tmp_path):
+    """float64 makes one of the three."""
+    times = [1700000000123456789, 1700000000123456796, 1700000000123456803, -5]
+    header = "VERSION .7\nFIELDS x y z t\nSIZE 4 4 4 8\nTYPE F F F I\nCOUNT 1 1 1 1\nWIDTH 4\nHEIGHT 1\n"
+    body = "".join(f"1 2 3 {time}\n" for time in times)
+    (tmp_path / "a.pcd").write_text(f"# .PCD v.7\n{header}VIEWPOINT 0 0 0 1 0 0 0\nPOINTS 4\nDATA ascii\n{body}")
+    values = read_all(tmp_path / "a.pcd")
+    assert (values["t"].dtype, values["t"].tolist()) == (np.int64, times)
