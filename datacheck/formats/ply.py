@@ -85,7 +85,13 @@ def _header(data: bytes) -> tuple[str, list[_Element], int]:
     return order, elements, found.end()
 
 
+_WORDS = {"element": 3, "property": 3, "format": 3}  # of a line; a list has two more
+
+
 def _declare(words: list[str], order: str, elements: list[_Element]) -> None:
+    wanted = 5 if words[:2] == ["property", "list"] else _WORDS.get(words[0], len(words))
+    if len(words) != wanted or (words[0] == "format" and words[2] != "1.0"):
+        raise ValueError(" ".join(words))
     if words[0] == "element":
         if not words[2].isascii() or not words[2].isdigit():
             raise ValueError(words[2])

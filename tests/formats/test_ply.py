@@ -120,3 +120,18 @@ def test_lists_of_several_lengths_are_read_in_order(tmp_path, sizes):
     assert values["odd.items"].tolist() == np.concatenate(reference["items"]).tolist()
     assert values["odd.items.lengths"].tolist() == list(map(len, reference["items"])) == sizes
     assert values["odd.number"].tolist() == reference["number"].tolist()
+
+
+@pytest.mark.parametrize(
+    "line", ["format ascii 7.0", "format ascii 1.0 uint", "element vertex 1 2", "property float x y",
+             "property list uchar int a b"],
+)  # fmt: skip
+def test_a_header_line_with_other_words_than_its_own_is_refused(tmp_path, line):
+    """plyfile raises at each."""
+    lines = ["format ascii 1.0", "element vertex 1", "property float x"]
+    lines = [line, *lines[1:]] if line.startswith("format") else [*lines, line]
+    (tmp_path / "a.ply").write_text("\n".join(["ply", *lines, "end_header", "1 2 3", ""]))
+    with pytest.raises(FormatError, match="cannot be read"):
+        read_all(tmp_path / "a.ply")
+    with pytest.raises(plyfile.PlyParseError):
+        plyfile.PlyData.read(tmp_path / "a.ply")
