@@ -357,7 +357,7 @@ def _together(data: bytes, count: int) -> list[Any] | None:
         value is that number exactly when each line is one whole value; ``1,2`` on one line and ``[1`` and ``2]`` on two
         show.
     """
-    if len(data) > _LINE_BYTES:  # one of them may be too long
+    if len(data) > _LINE_BYTES or data.count(b"\r") > data.count(b"\r\n"):  # one of them may be too long, or two
         return None
     mark = _mark()
     body = (data[:-1] if data.endswith(b"\n") else data).replace(b"\n", b",%d," % mark)
@@ -379,9 +379,12 @@ def _one_by_one(number: int, offset: int, data: bytes, *, deep: bool) -> list[An
 
 def _parsed(number: int, offset: int, raw: bytes, *, deep: bool) -> Any:
     try:
-        if len(raw) <= _LINE_BYTES:
+        if b"\r" in raw.rstrip(b"\r\n"):  # JSON has it for a blank
+            why = "a carriage return within the line, at which a loader that opens the file as text begins another"
+        elif len(raw) <= _LINE_BYTES:
             return parse_json(raw.removeprefix(BOM) if number == 0 else raw, deep=deep)
-        why = f"more than {_LINE_BYTES >> 20} MiB long"
+        else:
+            why = f"more than {_LINE_BYTES >> 20} MiB long"
     except FormatError as error:
         why = str(error)
     return FormatError(f"line {number + 1} (byte {offset:,}): {why}", _CODE)

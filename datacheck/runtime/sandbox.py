@@ -228,6 +228,8 @@ _NEVER: dict[str, tuple[int | None, int]] = {
     "futimesat": (261, -1), "utimensat": (280, 88), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
     "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
     "truncate": (76, 45),  # which Landlock knows from version 3 on
+    "setsockopt": (54, 208), "sendmsg": (46, 211), "sendmmsg": (307, 269),  # large buffers, and files in flight
+    "sync": (162, 81), "syncfs": (306, 267),  # the whole machine waits for its disk
     "inotify_init": (253, -1), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27),
     "getxattr": (191, 8), "lgetxattr": (192, 9), "listxattr": (194, 11), "llistxattr": (195, 12),
 }  # fmt: skip

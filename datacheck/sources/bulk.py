@@ -90,6 +90,8 @@ def _objects(data: bytes, count: int) -> bool:
         Between ``}`` at the end of a line and ``{`` at the begin of the next no object can go on: JSON has a comma
         there. So as many objects as lines are one on each line.
     """
+    if b"\r" in data:  # which a line may end with, and not hold
+        return False
     octets = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(octets == ord("\n"))
     if not len(ends) or ends[-1] != len(octets) - 1:

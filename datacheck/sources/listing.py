@@ -31,7 +31,11 @@ from datacheck.sources.stores import DEPTH, LINKED, led, reason, store_digest, s
 Array = np.ndarray[Any, Any]
 Found = Callable[[list[str], list[int]], None]
 
-_LEFT_OUT = frozenset({".git", ".datacheck", "__pycache__"})
+_LEFT_OUT = {  # without a word, where all names in such a folder are like these
+    ".git": re.compile(r"[A-Z_]+|[a-z-]+|[a-z]+\.(lock|pid|cache|worktree)"),
+    ".datacheck": re.compile(r"\d{8}T\d{6}Z-.*|latest|\..*"),
+    "__pycache__": re.compile(r".*\.pyc(\.\d+)?"),
+}  # fmt: skip
 _CHUNK = re.compile(r"(c|\d+)(\.\d+)*")  # what chunks of Zarr are called
 _CLUTTER = frozenset({"Thumbs.db", "desktop.ini"})
 
@@ -331,7 +335,7 @@ class _Walk:
             if not name.isascii() and not _decodable(name):
                 self._skip(path, "name is not UTF-8; rename it")
             elif name.startswith(".") or name in _LEFT_OUT or name in _CLUTTER:
-                if name not in _LEFT_OUT:
+                if not _is_as_called(entry, place):
                     self._skip(path, "hidden or left behind by another program")
             elif entry.is_symlink():
                 self._link(entry, place, path, links)
@@ -386,6 +390,15 @@ def _decodable(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _is_as_called(entry: os.DirEntry[str], place: str) -> bool:
+    """Tell whether a folder that is called as one of git, Python or datacheck holds what those write, and no data."""
+    names = _LEFT_OUT.get(entry.name)
+    if names is None or not entry.is_dir(follow_symlinks=False):
+        return False
+    with os.scandir(place) as found:
+        return all(names.fullmatch(one.name) for one in found)
 
 
 def stat_entry(

@@ -74,11 +74,10 @@ def _lines(file: File) -> Iterator[str]:
         for part in lines:
             if not count:
                 check_pointer(part.encode())
-            for line in map(str.strip, part.splitlines()):
-                if line:
-                    count += 1
-                    _check_count(count)
-                    yield line
+            if line := part.strip():
+                count += 1
+                _check_count(count)
+                yield line
 
 
 def _check_count(count: int) -> None:

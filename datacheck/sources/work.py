@@ -246,6 +246,7 @@ class _Named:
     lines: list[str] = field(default_factory=list)
     about: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # of a line that is a mapping
     empty: list[int] = field(default_factory=list)  # places without a name
+    apart: dict[str, str] = field(default_factory=dict)  # paths to another folder than most, and how most begin
 
 
 @dataclass
@@ -336,9 +337,16 @@ class _Lists:
 
     def _named(self, path: str, names: dict[str, str], entries: Sequence[Listed]) -> _Named:
         named = _Named(path, names)
+        paths = {entry.name: self._line(entry.name, names) for entry in entries if entry.is_path and entry.name}
+        above = Counter(folder for folder, _ in paths.values() if folder is not None).most_common(1)
         for number, entry in enumerate(entries):
             if entry.name:
-                line = self._line(entry.name, names) if entry.is_path else entry.name
+                line = entry.name
+                folder, short = paths.get(line, (None, line))
+                if folder is not None and folder == above[0][0]:
+                    line = short
+                elif folder is not None:
+                    named.apart[line] = above[0][0]
                 named.lines.append(line)
                 if entry.about:
                     named.about.setdefault(line, entry.about)
@@ -346,19 +354,23 @@ class _Lists:
                 named.empty.append(number)
         return named
 
-    def _line(self, path: str, names: Mapping[str, str]) -> str:
-        """Return what a line of a text would say for a path; the path as it is where no end of it is a sample's."""
+    def _line(self, path: str, names: Mapping[str, str]) -> tuple[str | None, str]:
+        """Return what stands above a sample's file in a path, and what a line of a text would say for the file.
+
+        Notes:
+            Where no end of the path is a sample's: None and the path as it is.
+        """
         if len(path.encode("utf-8", "surrogatepass")) > _PATH:
-            return path
-        parts = path.replace("\\", "/").split("/")
+            return None, path
+        parts = [part for part in path.replace("\\", "/").split("/") if part != "."]
         # no pattern matches more levels than it has, and no listing goes deeper; each end of a path that is tried is
         # held against each pattern: of all ends of a long one that would take as the square of its length
         for start in range(max(0, len(parts) - self._levels), len(parts)):
             for template in self._templates:
                 found = template.match("/".join(parts[start:]))
                 if found is not None and all(found.get(name, value) == value for name, value in names.items()):
-                    return "/".join(found[name] for name in self._free(template))
-        return path
+                    return "/".join(parts[:start]), "/".join(found[name] for name in self._free(template))
+        return None, path
 
     def _is_list(self, names: _Named, index: _Index) -> bool:
         """Tell a list from another text file whose name fits the pattern."""
@@ -499,6 +511,8 @@ class _Lists:
         """Return the key of a listed sample that is not there, and why."""
         if (short := shortened(line, _LINE)) != line:
             return short, f"which is longer than {_LINE:,} bytes, and no file here has such a name"
+        if line in names.apart:
+            return line, f"which leads to another folder than most entries do ({names.apart[line] or '.'}/...)"
         values = line.split("/")
         fits = [t for t in self._templates if len(self._free(t)) == len(values)]
         if not fits:

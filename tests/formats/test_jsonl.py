@@ -141,3 +141,11 @@ def test_a_piece_that_is_cut_loses_no_line_and_knows_where_each_is(held, ended, 
         first = place * most
         assert (part.number, part.offset) == (7 + first, 100 + len(b"".join(texts[:first])))
         assert part.data == b"".join(texts[first : first + most])
+
+
+def test_a_carriage_return_within_a_line_makes_it_two_for_loaders_of_text(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": 1}\r\n{"a":\r2}\n{"a": 3}\r')
+    (_, one), (_, two), (_, three) = lines(path)
+    assert (one, three) == ({"a": 1}, {"a": 3})
+    assert "line 2 (byte 10): a carriage return within the line" in str(two)

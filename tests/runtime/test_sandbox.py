@@ -25,6 +25,18 @@ from datacheck.runtime.sandbox import Sandbox
 HERE = "tests.runtime.test_sandbox:attempts"
 
 
+def hold_in_socket():
+    one, other = socket.socketpair()
+    with one, other:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+
+
+def send_file():
+    one, other = socket.socketpair()
+    with one, other:
+        socket.send_fds(one, [b"x"], [0])
+
+
 def attempts(task, beat):
     """Try what a child that was taken over would try; return the name of each attempt that worked."""
     beat(0)
@@ -73,6 +85,9 @@ def attempts(task, beat):
         "make a semaphore": lambda: call(64, 0, 1, 0o600),
         "hold the parent": lambda: os.close(os.pidfd_open(os.getppid())),
         "set its priority of reading": lambda: call(251, 1, os.getppid(), 0),
+        "hold memory in a socket": hold_in_socket,
+        "send open files": send_file,
+        "have the machine write all to its disk": lambda: call(306, os.open(inside, os.O_RDONLY)),
         "hear of files outside": lambda: call(254, call(294, 0), os.fsencode(outside), 0x100),
     }
     return [name for name, attempt in tries.items() if worked(attempt)]
@@ -171,7 +186,7 @@ def test_a_child_without_one_can_do_all_of_it(place, monkeypatch):
     monkeypatch.setenv("DATACHECK_SANDBOX", "off")
     done, death = run(place, Sandbox((place["inside"],)))
     assert death is None
-    assert len(done) == 43
+    assert len(done) == 46
     assert (Path(place["outside"]) / "made").exists()
     assert not (Path(place["outside"]) / "doomed").exists()
 

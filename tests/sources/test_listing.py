@@ -68,11 +68,20 @@ def test_an_entry_says_what_stat_says(tmp_path):
 
 
 def test_clutter_is_reported_and_the_folders_of_tools_are_not(tmp_path):
-    write(tmp_path, "x.npy", ".git/config", "a/.datacheck/run", "a/__pycache__/m.pyc")
+    write(
+        tmp_path, "x.npy", ".git/config", "a/.datacheck/20261126T111143Z-t-842fd203/report.html", "a/__pycache__/m.pyc"
+    )
     write(tmp_path, "._x.npy", ".DS_Store", "a/Thumbs.db", ".hidden/y.npy")
     listing = list_files(tmp_path)
     assert paths(listing) == ["x.npy"]
     assert sorted(reasons(listing)) == [".DS_Store", "._x.npy", ".hidden", "a/Thumbs.db"]
+
+
+@pytest.mark.parametrize("folder", [".git", ".datacheck", "__pycache__"])
+def test_data_in_a_folder_that_is_called_as_one_of_a_tool_are_told(tmp_path, folder):
+    write(tmp_path, "x.npy", f"{folder}/9.npy")
+    listing = list_files(tmp_path)
+    assert (paths(listing), reasons(listing)) == (["x.npy"], {folder: "hidden or left behind by another program"})
 
 
 def test_links_are_followed_inside_the_folder_only(tmp_path):

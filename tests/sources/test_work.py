@@ -245,8 +245,9 @@ def test_a_list_of_mappings_names_files_by_the_end_of_their_path_and_counts_thei
     write(tmp_path, "train/a.npy", "train/b.npy", "train/c.npy", "train/d.npy")
     entries = [
         {"filepath": "data/processed/train/a.npy", "file_len": 30, "scene": 1},
-        {"file": "train/b.npy", "file_len": True}, "c",
-        {"path": "/elsewhere/val/d.npy", "file_len": 4}, {"filepath": r"x\train\d.npy", "file_len": 1 << 63},
+        {"file": "./data/processed/train/b.npy", "file_len": True}, "c",
+        {"path": "/elsewhere/val/d.npy", "file_len": 4},
+        {"filepath": r"data\processed\train\d.npy", "file_len": 1 << 63},
     ]  # fmt: skip
     write(tmp_path, "train_database.yaml", text=json.dumps(entries))
     write(tmp_path, "label_database.yaml", text="1: {name: wall}\n")
@@ -256,6 +257,19 @@ def test_a_list_of_mappings_names_files_by_the_end_of_their_path_and_counts_thei
         ("DC105", "/elsewhere/val/d.npy", {}), ("DC111", "train/a.npy", {"file_len": 30}),
     ]  # fmt: skip
     assert list(work.unclaimed) == ["label_database.yaml"]
+
+
+@pytest.mark.parametrize("other", ["data/.cache/train/b.npy", "/elsewhere/train/b.npy", "train/b.npy"])
+def test_an_entry_of_another_folder_than_the_rest_names_no_sample(tmp_path, other):
+    """The loader opens the path as it stands: another file than the one that is judged."""
+    write(tmp_path, "train/a.npy", "train/b.npy", "train/c.npy")
+    entries = [{"filepath": f"data/train/{name}.npy"} for name in "ac"]
+    write(tmp_path, "train_database.yaml", text=json.dumps([*entries, {"filepath": other}]))
+    work = plan(tmp_path, schema(DATABASE, POINTS))
+    assert [i.path for i in work.items] == ["train/a.npy", "train/c.npy"]
+    assert [
+        n.key for n in work.notes if "which leads to another folder than most entries do (data/...)" in n.reason
+    ] == [other]
 
 
 @pytest.mark.parametrize("end", ["yaml", "yml", "json"])
@@ -517,7 +531,7 @@ def test_a_split_may_be_told_by_a_pattern_of_its_own(tmp_path):
 RECORDS = """
 - {filepath: train/a.npy, file_len: 12}
 - null
-- {filepath: data/processed/train/b.npy, file_len: 30}
+- {filepath: train/b.npy, file_len: 30}
 - {filepath: train/gone.npy, file_len: 7}
 """
 
