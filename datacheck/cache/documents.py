@@ -85,6 +85,9 @@ def root_of(document: Mapping[str, Any]) -> layout.Root:
     return root
 
 
+_STEP_BYTES = 64  # that a step of a window takes besides its values: where it lies, and whether it is padding
+
+
 def check_sizes(said: Mapping[str, Any] | None, fields: Mapping[str, ArraySpec]) -> None:
     """Raise `ValueError` where one sample, or one window by default, would take more memory than is served at once.
 
@@ -105,7 +108,7 @@ def check_sizes(said: Mapping[str, Any] | None, fields: Mapping[str, ArraySpec])
     before, behind = windows.extent
     steps = {name: max(before + 1 + behind, len(asked)) for name, asked in windows.deltas.items()}
     own = ((name, spec) for name, spec in fields.items() if spec.dim == windows.dim)
-    size = sum(steps.get(name, before + 1 + behind) * spec.item_bytes for name, spec in own)
+    size = sum(steps.get(name, before + 1 + behind) * (spec.item_bytes + _STEP_BYTES) for name, spec in own)
     if size > limits.WINDOW_BYTES:
         msg = f"windows of {size:,} bytes; at most {limits.WINDOW_BYTES:,} are served by default"
         raise ValueError(msg)

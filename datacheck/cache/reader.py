@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import orjson
 
-from datacheck.cache import documents, layout
+from datacheck.cache import documents, layout, limits
 from datacheck.cache.damage import Damage, changed
 from datacheck.cache.indices import all_below, cut, runs, sample_numbers
 from datacheck.cache.lease import lease
@@ -27,6 +27,7 @@ from datacheck.cache.store import open_store
 from datacheck.cache.stored import StoredArray
 from datacheck.errors import UsageError
 from datacheck.mounts import is_local
+from datacheck.runtime.documents import check_values
 from datacheck.sample import ArraySpec
 
 Array = np.ndarray[Any, Any]
@@ -244,7 +245,7 @@ class Cache:
         """Return a text field as str, or a JSON field as values, of samples."""
         values, lengths = self.gather_ragged(field, indices)
         if self._spec(field).kind == "json":
-            return self._decoded(layout.field_path(field), values, lengths, orjson.loads)
+            return self._decoded(layout.field_path(field), values, lengths, _json)
         return self._decoded(layout.field_path(field), values, lengths, _text)
 
     def present(self, field: str, indices: Indices) -> Array | None:
@@ -392,3 +393,8 @@ class Cache:
         """Return the texts of rows; of a JSON field None where a sample has none."""
         with self._place.sound(path):
             return [decode(text) if text or decode is _text else None for text in cut(values, lengths)]
+
+
+def _json(data: bytes) -> Any:
+    check_values(data, limits.VALUES)
+    return orjson.loads(data)

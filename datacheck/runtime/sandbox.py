@@ -223,11 +223,12 @@ _NEVER: dict[str, tuple[int | None, int]] = {
     "sched_setparam": (142, 118), "sched_setscheduler": (144, 119), "sched_setattr": (314, 274),
     "adjtimex": (159, 171), "clock_adjtime": (305, 266), "vhangup": (153, 58), "quotactl_fd": (443, 443),
     # of any file of this user, also outside of the folders below which Landlock allows something
-    "chmod": (90, -1), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, -1),
+    "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, -1),
     "fchown": (93, 55), "lchown": (94, -1), "fchownat": (260, 54), "utime": (132, -1), "utimes": (235, -1),
     "futimesat": (261, -1), "utimensat": (280, 88), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
     "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
     "truncate": (76, 45),  # which Landlock knows from version 3 on
+    "landlock_create_ruleset": (444, 444), "landlock_add_rule": (445, 445), "seccomp": (317, 277),  # kernel memory
     "setsockopt": (54, 208), "sendmsg": (46, 211), "sendmmsg": (307, 269),  # large buffers, and files in flight
     "sync": (162, 81), "syncfs": (306, 267),  # the whole machine waits for its disk
     "inotify_init": (253, -1), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27),
@@ -242,12 +243,13 @@ _NEWEST = 450  # of the calls that were looked at; what a later kernel adds fail
 # to end with the parent.
 _COMMANDS = (
     ((72, 25), 1, (8, 10, 15, 1024, 1026, 1031, 1036, 1038)),  # fcntl
-    ((157, 167), 0, (1,)),  # prctl: PR_SET_PDEATHSIG
+    ((157, 167), 0, (1, 22)),  # prctl: PR_SET_PDEATHSIG, PR_SET_SECCOMP
 )
+_KNOWS_TRUNCATE = 3  # version of Landlock; before, who may read a file may empty it when it is opened
+_OPENAT2, _OPENS = 437, (((2, 1), (257, 2)), ((56, 2),))  # open, openat: which argument the flags are
 # All that an open file may be asked: is it a terminal, of which size, how much can be read; to block, to be inherited.
 # Others change the flags of files that are open for reading.
 _IOCTL, _ASKED = (16, 29), (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
-_FCHMOD, _READABLE = (91, 52), 0o444  # who writes a file may end by making it read-only
 _CLONE, _CLONE3 = (56, 220), (435, 435)
 _SIGNAL = (62, 129), (234, 131)  # kill, tgkill
 _SECCOMP = (317, 277)
@@ -272,6 +274,20 @@ def _filter_calls(libc: ctypes.CDLL, *, writes: bool) -> None:
         if not libc.syscall(_SECCOMP[column], 1, flags, pointer):
             return
     _fail()
+
+
+def _no_emptying(column: int) -> Iterable[bytes]:
+    """Yield the part of the filter that lets no file be emptied by opening it, where Landlock does not know that."""
+    if not 0 < _landlock_version() < _KNOWS_TRUNCATE:
+        return
+    yield _op(_EQUAL, _OPENAT2, 0, 1)  # its flags lie in memory; `runtime.beneath` does without
+    yield _op(_RETURN, _REFUSE | errno.ENOSYS)
+    for number, argument in _OPENS[column]:
+        yield _op(_EQUAL, number, 0, 4)
+        yield _op(_LOAD, 16 + 8 * argument)
+        yield _op(_ANY_BIT, os.O_TRUNC, 0, 1)
+        yield _op(_RETURN, _REFUSE | errno.EPERM)
+        yield _op(_RETURN, _ALLOW)
 
 
 def _program(column: int, architecture: int, *, writes: bool) -> Iterable[bytes]:
@@ -300,11 +316,6 @@ def _program(column: int, architecture: int, *, writes: bool) -> Iterable[bytes]
     yield _op(_ANY_BIT, _CLONE_THREAD, 1, 0)
     yield _op(_RETURN, no)
     yield _op(_RETURN, _ALLOW)
-    yield _op(_EQUAL, _FCHMOD[column], 0, 4)
-    yield _op(_LOAD, 24)  # the lower half of the second argument, in which all of a mode lies
-    yield _op(_ANY_BIT, 0xFFFFFFFF & ~(_READABLE if writes else 0), 0, 1)
-    yield _op(_RETURN, no)
-    yield _op(_RETURN, _ALLOW if writes else no)
     for call, process in [*((call, os.getpid()) for call in _SIGNAL), *((call, 0) for call in _OWN.values())]:
         yield _op(_EQUAL, call[column], 0, 4)
         yield _op(_LOAD, 16)
@@ -318,6 +329,8 @@ def _program(column: int, architecture: int, *, writes: bool) -> Iterable[bytes]
             yield _op(_EQUAL, command, 0, 1)
             yield _op(_RETURN, no)
         yield _op(_RETURN, _ALLOW)
+    if not writes:  # who writes begins files anew
+        yield from _no_emptying(column)
     yield _op(_EQUAL, _IOCTL[column], 0, 2 + 2 * len(_ASKED))
     yield _op(_LOAD, 24)
     for command in _ASKED:

@@ -10,6 +10,7 @@ import tracemalloc
 from contextlib import suppress
 from functools import reduce
 from pathlib import Path
+from unittest import mock
 
 import google_crc32c
 import numpy as np
@@ -571,3 +572,20 @@ def test_sizes_of_sources_are_sizes(whole, tmp_path, size):
     sealed(folder)
     with pytest.raises(CorruptionError, match=r"sources\.json: .*a size that no file has"):
         about(open_cache(folder))
+
+
+def test_windows_of_many_small_steps_are_too_large_too():
+    """Where each step lies and whether it is padding take more than a value of one byte."""
+    fields = {"a": ArraySpec("uint8", (), "T")}
+    documents.check_sizes({"length": 1 << 20}, fields)
+    with pytest.raises(ValueError, match=r"windows of 69,793,218,560 bytes"):
+        documents.check_sizes({"length": 1 << 30}, fields)
+
+
+def test_a_text_of_too_many_json_values_is_damage(tmp_path):
+    specs = {"talk": ArraySpec("uint8", (), layout.text_dim("talk"), "json")}
+    cache = open_cache(make_cache(tmp_path, specs, [{"talk": [1, [2]]}, {"talk": [[]] * 99}], k=2))
+    with mock.patch.object(limits, "VALUES", 100):
+        assert cache.texts("talk", [0]) == [[1, [2]]]
+        with pytest.raises(CorruptionError, match="about 198 values; at most 100 are read"):
+            cache.texts("talk", [1])

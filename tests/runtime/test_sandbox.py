@@ -87,6 +87,7 @@ def attempts(task, beat):
         "set its priority of reading": lambda: call(251, 1, os.getppid(), 0),
         "hold memory in a socket": hold_in_socket,
         "send open files": send_file,
+        "make rules of files": lambda: call(444, 0, 0, 1),
         "have the machine write all to its disk": lambda: call(306, os.open(inside, os.O_RDONLY)),
         "hear of files outside": lambda: call(254, call(294, 0), os.fsencode(outside), 0x100),
     }
@@ -186,7 +187,7 @@ def test_a_child_without_one_can_do_all_of_it(place, monkeypatch):
     monkeypatch.setenv("DATACHECK_SANDBOX", "off")
     done, death = run(place, Sandbox((place["inside"],)))
     assert death is None
-    assert len(done) == 46
+    assert len(done) == 47
     assert (Path(place["outside"]) / "made").exists()
     assert not (Path(place["outside"]) / "doomed").exists()
 
@@ -225,8 +226,9 @@ def writing(task, beat):
     (inside / "new").mkdir()
     (inside / "new/a").write_bytes(b"x")
     (inside / "new/a").rename(inside / "b")
-    with (inside / "b").open("r+b") as file:
-        os.fchmod(file.fileno(), 0o444)
+    (inside / "b").open("r+b").close()
+    with open(os.open(inside / "c", os.O_WRONLY | os.O_CREAT, 0o444), "wb") as file:
+        file.write(b"y")  # a file that is made read-only is written by the handle that made it
         refused = {
             "write a file outside": lambda: (outside / "made").write_bytes(b"x"),
             "make a socket": lambda: socket.socket().close(),
@@ -235,6 +237,7 @@ def writing(task, beat):
             "change the owner of a file outside": lambda: os.chown(outside / "secret", os.getuid(), os.getgid()),
             "change an attribute of a file outside": lambda: os.setxattr(outside / "secret", "user.a", b"x"),
             "read an attribute of a file outside": lambda: os.listxattr(outside / "secret"),
+            "make a file unreadable": lambda: os.fchmod(file.fileno(), 0),
             "let a file be a program": lambda: os.fchmod(file.fileno(), 0o555),
             "let it run as its owner": lambda: os.fchmod(file.fileno(), 0o4444),
         }
@@ -245,7 +248,7 @@ def writing(task, beat):
 def test_a_child_that_writes_does_so_in_its_folders_only(place):
     assert run(place, Sandbox((), (place["inside"],)), "tests.runtime.test_sandbox:writing") == ([], None)
     assert (Path(place["inside"]) / "b").read_bytes() == b"x"
-    assert (Path(place["inside"]) / "b").stat().st_mode & 0o7777 == 0o444
+    assert (Path(place["inside"]) / "c").read_bytes() == b"y"
 
 
 def limiting(task, beat):
@@ -302,6 +305,19 @@ def test_an_old_landlock_lets_no_file_be_cut(place):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "PermissionError" in done.stderr
     assert Path(file).read_bytes() == b"12345678"
+
+
+def test_an_old_landlock_lets_no_file_be_emptied_by_opening(place):
+    file = f"{place['inside']}/file"
+    code = (
+        "import os\nfrom datacheck.runtime import sandbox\nsandbox._landlock_version = lambda: 2\n"
+        f"sandbox.enter(sandbox.Sandbox(({place['inside']!r},)))\nprint(os.read(os.open({file!r}, os.O_RDONLY), 2))\n"
+        f"os.open({file!r}, os.O_RDONLY | os.O_TRUNC)"
+    )
+    before = Path(file).read_bytes()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, "PermissionError" in done.stderr) == (f"{before[:2]!r}\n", True)
+    assert Path(file).read_bytes() == before
 
 
 def lowering(task, beat):

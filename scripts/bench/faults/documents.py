@@ -45,6 +45,7 @@ from datacheck.report.html import write_page
 from datacheck.scan import scan
 from datacheck.scan.places import Journal, Place
 from datacheck.scan.state import read_state
+from datacheck.schema.load import parse_schema
 
 ALLOWED = {0, 1, 2, 3, 7}
 MOST_BYTES, MOST_SECONDS = 500_000_000, 30
@@ -145,7 +146,7 @@ def parts() -> int:
     """Read what an interrupted scan has left."""
     held = journal()
     with held.held():
-        past = held.parts(Path("data"))
+        past = held.parts(Path("data"), parse_schema(SCHEMA))
     return 0 if past is None else len(list(past.table.keys)) * 0
 
 
