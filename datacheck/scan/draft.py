@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from datacheck.errors import UsageError
-from datacheck.formats.base import format_of
+from datacheck.formats.base import format_of, unnumbered
 from datacheck.parallel import Limits, ordered_map
 from datacheck.rules.base import counted, listed
 from datacheck.scan.axes import name_axes, usual_length
 from datacheck.scan.guess import Guess, cut, guess, inner_samples, says_role
 from datacheck.scan.look import Seen
 from datacheck.scan.misfit import by_ending, unreadable
-from datacheck.scan.pattern import patterns
+from datacheck.scan.pattern import NUMBER, patterns
 from datacheck.scan.together import Part, together
 from datacheck.schema.dump import dump_schema
 from datacheck.schema.load import FILES, WHOLE, builtin, load_schema, parse_schema
@@ -397,8 +397,9 @@ def _main_kind(paths: Sequence[str], listing: Listing) -> tuple[str, list[str]]:
 def _ending(path: str) -> str:
     """Return the ending of a path as it is written: patterns tell capitals."""
     found = format_of(path)
-    known = (s for s in (found.suffixes if found else ()) if path.lower().endswith(s))
-    return path[-len(next(known, PurePosixPath(path).suffix)) or len(path) :]
+    name = unnumbered(path)
+    known = (s for s in (found.suffixes if found else ()) if name.lower().endswith(s))
+    return name[-len(next(known, PurePosixPath(path).suffix)) or len(path) :] + NUMBER * (name != path)
 
 
 def _name(data: Path) -> str:

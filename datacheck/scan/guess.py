@@ -163,7 +163,7 @@ def inner_samples(fields: Mapping[str, Seen], files: int, ending: str) -> str:
         files: how many there are.
         ending: of their names.
     """
-    if ending.lower() == ".parquet":
+    if ending.lower() in {".parquet", ".arrow", ".feather"}:
         told = any(2 * seen.told > seen.samples for seen in fields.values())
         return "row" if told or any(re.fullmatch(_TOKENS, name) for name in fields) else ""
     if files > _SPLIT_FILES or len(fields) != 1:
