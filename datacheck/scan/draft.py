@@ -418,9 +418,15 @@ def _alike_kinds(
     for ending, paths in sorted(kinds.items()):
         (text,) = patterns([(paths, ending)])
         fields = _look(_open({**head, "samples": {"files": text}}), listing).fields
-        if fields and main.keys() == fields.keys() and all(seen.like(fields[name]) for name, seen in main.items()):
+        if fields and main.keys() == fields.keys() and all(_same(seen, fields[name]) for name, seen in main.items()):
             found.append((paths, text))
     return found
+
+
+def _same(one: Seen, other: Seen) -> bool:
+    """Tell whether fields are alike, and arrays of one width: tables of several widths are of several kinds."""
+    written = bool({"text", "json"} & one.dtypes.keys())
+    return one.like(other) and (written or (one.item is not None and one.item == other.item))
 
 
 def _ending(path: str) -> str:
