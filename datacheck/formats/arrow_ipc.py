@@ -25,6 +25,8 @@ _HEAD_BYTES = 64 << 20  # of one message's description
 _MOST_ROWS = 1 << 36
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
 
+_Block = tuple[int, int, int]  # where a message begins, its body, and where it ends
+
 
 @cache
 def _libraries() -> tuple[Any, Any]:
@@ -70,10 +72,16 @@ class _Table:
         for place in self._structures(field, 16):
             yield self.number("<q", place), self.number("<q", place + 8)
 
-    def blocks(self, field: int) -> list[tuple[int, int]]:
-        """Return where each message that a footer lists begins, and where its body does."""
-        found = [(self.number("<q", at), self.number("<i", at + 8)) for at in self._structures(field, 24)]
-        return [(begin, begin + length) for begin, length in found]
+    def blocks(self, field: int) -> list[_Block]:
+        """Return where the messages lie that a footer lists."""
+        return [
+            (
+                begin := self.number("<q", at),
+                body := begin + self.number("<i", at + 8),
+                body + self.number("<q", at + 16),
+            )
+            for at in self._structures(field, 24)
+        ]
 
     def _structures(self, field: int, size: int) -> Iterable[int]:
         at = self.place(field)
@@ -127,13 +135,13 @@ def _message(data: Any, at: int, name: str) -> _Message | None:
     return _Message(kind, rows, body, body + length)
 
 
-def _check_footer(data: Any, end: int, blocks: Mapping[int, list[tuple[int, int]]]) -> None:
+def _check_footer(data: Any, end: int, blocks: Mapping[int, list[_Block]]) -> None:
     """Hold the footer against the messages of the file: readers go by it.
 
     Args:
         data: of the file.
         end: of its messages.
-        blocks: where the messages of each kind begin, and where their bodies do.
+        blocks: where the messages of each kind lie.
 
     Raises:
         FormatError: it names others.
@@ -172,13 +180,13 @@ class _Arrow(ArrowColumns):
                 msg = f"it ends with {bytes(data[-6:])!r}, not with {_MARK!r}: the file is cut short, or not finished"
                 raise FormatError(msg)
             groups, at, number = list[int](), start, 0
-            blocks: dict[int, list[tuple[int, int]]] = {_DICTIONARY: [], _BATCH: []}
+            blocks: dict[int, list[_Block]] = {_DICTIONARY: [], _BATCH: []}
             while (message := _message(data, at, f"message {number:,}" if number else "the schema")) is not None:
                 if (message.kind == _SCHEMA) != (number == 0):
                     msg = "not a file of Arrow: it does not begin with a schema, or has several"
                     raise FormatError(msg)
                 groups += [message.rows] * (message.kind == _BATCH)
-                blocks.setdefault(message.kind, []).append((at, message.body))
+                blocks.setdefault(message.kind, []).append((at, message.body, message.end))
                 at, number = message.end, number + 1
             if not number:
                 msg = "not a file of Arrow: no schema"
