@@ -36,6 +36,7 @@ class DatacheckError(Exception):
         text = super().__str__()
         if not text.isprintable():
             text = _ACTS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+        text = text.replace("##[", r"\x23#[") if "##[" in text else text
         return _COMMAND.sub(r"\1\\x3a:", text) if "::" in text else text
 
 

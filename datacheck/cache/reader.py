@@ -33,6 +33,7 @@ from datacheck.sample import ArraySpec
 Array = np.ndarray[Any, Any]
 Io = Literal["auto", "mmap", "pread"]
 Indices = Sequence[int] | Array
+_MANY_VALUES = 10_000  # of JSON, for each sample of a large batch
 _text = methodcaller("decode", "utf-8", "surrogatepass")
 
 
@@ -245,6 +246,8 @@ class Cache:
         """Return a text field as str, or a JSON field as values, of samples."""
         values, lengths = self.gather_ragged(field, indices)
         if self._spec(field).kind == "json":
+            with self._place.sound(layout.field_path(field)):
+                check_values(values.tobytes(), max(limits.VALUES, _MANY_VALUES * len(lengths)))
             return self._decoded(layout.field_path(field), values, lengths, _json)
         return self._decoded(layout.field_path(field), values, lengths, _text)
 

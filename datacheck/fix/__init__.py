@@ -14,6 +14,7 @@ from typing import Any
 
 from datacheck import folders, fsops
 from datacheck.budget import WHOLE, Limits
+from datacheck.digest import shortened
 from datacheck.errors import FormatError, MissingDependencyError, StorageError, UsageError
 from datacheck.finding import Finding, Progress
 from datacheck.parallel import ordered_map
@@ -25,6 +26,7 @@ from datacheck.schema.model import Schema
 from datacheck.shapes import answers
 from datacheck.sources.entries import root_of
 from datacheck.sources.roots import Roots, sandbox_of
+from datacheck.sources.work import PLACE
 from datacheck.wire import Json
 
 _MEND, _PATIENCE_S = "datacheck.fix:mend", 600.0  # a repair says nothing until it is done
@@ -188,15 +190,16 @@ def _unmended(run: ScanRun, repair: Repair, plan: Plan, request: Request, progre
         again = run_scan(run.schema, request, progress)
     finally:
         folders.remove_tree(results)
+    rows_failing = [row for f in again.report.findings if f.code == repair.code for row in f.rows.tolist()]
     failing = {
-        again.table.files[row]
-        for f in again.report.findings
-        if f.code == repair.code
-        for row in f.rows.tolist()
-        if plan.keys is None or again.table.keys[row] in plan.keys
+        again.table.files[row] for row in rows_failing if plan.keys is None or again.table.keys[row] in plan.keys
     }
+    said = [again.table.reasons[row] for row in rows_failing]
+    failing |= {path for path in plan.edits if any(f"listed in {shortened(path, PLACE)} " in reason for reason in said)}
     if not repair.renumbers:
         fit = {key for key, valid in zip(run.table.keys, run.valid.tolist(), strict=True) if valid}
+        if not fit <= set(again.table.keys):
+            failing |= set(plan.edits)
         rows = zip(again.table.keys, again.table.files, again.valid.tolist(), strict=True)
         failing |= {file for key, file, valid in rows if key in fit and not valid}
     left = failing & set(plan.edits)

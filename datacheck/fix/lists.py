@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -60,7 +61,8 @@ def _told(text: str, lists: Mapping[str, str]) -> tuple[str, str]:
 def without(gone: list[str], source: File, goal: Path) -> None:
     """Write a list without these lines, and of equal ones only the first."""
     left_out = set(gone)
-    lines = [line.strip() for line in source.read_bytes().decode("utf-8-sig").splitlines()]
+    with source.open() as stored, io.TextIOWrapper(stored, encoding="utf-8-sig") as text:  # as a scan cuts its lines
+        lines = [line.strip() for line in text]
     kept = [line for line in dict.fromkeys(lines) if line and line not in left_out]
     goal.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
 

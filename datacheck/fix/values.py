@@ -30,6 +30,7 @@ from datacheck.sources.roots import Roots
 Array = np.ndarray[Any, Any]
 
 _SOLE = "array"  # what the array of an .npy is called
+_FLOAT32, _FLOAT64 = 2**24, 2**53  # up to which they hold every whole number
 _WRITTEN = (".npy", ".npz", ".h5", ".hdf5", ".pkl", ".pickle")
 
 
@@ -262,18 +263,28 @@ def _boxed(source: File) -> bool:
 def _times(values: Array, spot: _Spot, *, keep: bool) -> Array:
     """Return the array with the spot's values multiplied.
 
+    Raises:
+        UsageError: the array cannot hold the result, or would lose other numbers.
+
     Notes:
-        Whole numbers become float32 unless `keep`, which refuses what they cannot hold.
+        An array of whole numbers becomes float32, or float64 where it has such that float32 cannot hold, unless `keep`.
     """
     if values.dtype.kind != "f":
-        if keep:
+        whole = values.dtype.kind in "iu" and spot.row is None and spot.columns is None
+        most = max(abs(int(values.max(initial=0))), abs(int(values.min(initial=0)))) if whole else 0
+        if keep or not whole or most > _FLOAT64:
             msg = f"{spot.name}: holds {values.dtype.name}, which cannot hold the result. Write the file again."
             raise UsageError(msg)
-        values = values.astype(np.float32)
+        values = values.astype(np.float32 if most <= _FLOAT32 else np.float64)
     out = values.copy()
     view = out if spot.row is None else out[spot.row : spot.row + 1]
     view = view if spot.columns is None else view[..., spot.columns[0] : spot.columns[1]]
-    view *= np.asarray(spot.factor, dtype=out.dtype)
+    finite = np.isfinite(view)
+    with np.errstate(over="ignore"):
+        view *= np.asarray(spot.factor, dtype=out.dtype)
+    if not np.array_equal(np.isfinite(view), finite):
+        msg = f"{spot.name}: {values.dtype.name} cannot hold the result. Write the file again, in float32."
+        raise UsageError(msg)
     return out
 
 

@@ -251,6 +251,7 @@ _OPENAT2, _OPENS = 437, (((2, 1), (257, 2)), ((56, 2),))  # open, openat: which 
 # Others change the flags of files that are open for reading.
 _IOCTL, _ASKED = (16, 29), (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _CLONE, _CLONE3 = (56, 220), (435, 435)
+_SENDTO = (44, 206)  # of a datagram socket: to any other that its user may write to, the system's log among them
 _SIGNAL = (62, 129), (234, 131)  # kill, tgkill
 _SECCOMP = (317, 277)
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column above, the kernel's name
@@ -314,6 +315,13 @@ def _program(column: int, architecture: int, *, writes: bool) -> Iterable[bytes]
     yield _op(_EQUAL, _CLONE[column], 0, 4)
     yield _op(_LOAD, 16)  # the lower half of the first argument
     yield _op(_ANY_BIT, _CLONE_THREAD, 1, 0)
+    yield _op(_RETURN, no)
+    yield _op(_RETURN, _ALLOW)
+    yield _op(_EQUAL, _SENDTO[column], 0, 6)
+    yield _op(_LOAD, 48)  # the two halves of the fifth argument, an address: `send` gives none
+    yield _op(_EQUAL, 0, 0, 2)
+    yield _op(_LOAD, 52)
+    yield _op(_EQUAL, 0, 1, 0)
     yield _op(_RETURN, no)
     yield _op(_RETURN, _ALLOW)
     for call, process in [*((call, os.getpid()) for call in _SIGNAL), *((call, 0) for call in _OWN.values())]:

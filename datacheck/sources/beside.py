@@ -38,7 +38,7 @@ _MEDIA = (
 )  # fmt: skip
 _NAME = re.compile(rf"[\w./\\ ()+-]{{1,300}}(?:{'|'.join(map(re.escape, _MEDIA))})", re.IGNORECASE)
 _MOST_DOCUMENTS, _MOST_BYTES, _MOST_NAMES = 500, 16 << 20, 100_000  # documents of a dataset; of one of them
-_MOST_IN_ALL = 64 << 20
+_MOST_IN_ALL, MOST_NAMED = 64 << 20, 200_000  # bytes of all documents, and names in them
 _MOST_FILES = 200_000  # that are held against one another
 _TOLD = 1_000  # of the files that are not there
 _LEAST_THERE, _SHARE_THERE = 2, 2 / 3

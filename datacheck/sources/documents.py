@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from datacheck.errors import FormatError, MissingDependencyError
 from datacheck.formats.base import open_container
@@ -17,6 +17,7 @@ from datacheck.shapes import answers, check
 from datacheck.sources.roots import Roots, sandbox_of
 
 _HERE_BYTES = 1 << 20  # of JSON, whose parser takes at most some tens of megabytes for them
+_VALUES = 2_000_000  # each of which takes about 64 bytes of whoever asked
 _LIMITS = Limits(item_s=60.0)
 _READ = "datacheck.sources.documents:read_values"
 
@@ -57,7 +58,25 @@ def read_document(root: Path, roots: Mapping[str, Path], path: str, limit: int) 
 
 def _values(file: File) -> dict[str, Any]:
     with open_container(file) as container:
-        return named_values(container)
+        values = named_values(container)
+    _check_values(values)
+    return values
+
+
+def _check_values(values: dict[str, Any]) -> None:
+    """Refuse a document of too many values.
+
+    Raises:
+        FormatError: it has more.
+    """
+    count, waiting = 0, [cast("Collection[Any]", values.values())]
+    while waiting:
+        some = waiting.pop()
+        count += len(some)
+        if count > _VALUES:
+            msg = f"has more than {_VALUES:,} values, the limit of a document about a dataset"
+            raise FormatError(msg)
+        waiting += [each.values() if isinstance(each, dict) else each for each in some if isinstance(each, dict | list)]
 
 
 def _is_read(answer: Any) -> bool:

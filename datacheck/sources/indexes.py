@@ -18,7 +18,7 @@ from datacheck.schema.model import EpisodeSpec, Schema
 from datacheck.schema.patterns import Template
 from datacheck.shapes import answers, text
 from datacheck.sources.base import Work, file_templates
-from datacheck.sources.beside import alone, documents, lost, names_in
+from datacheck.sources.beside import MOST_NAMED, alone, documents, lost, names_in
 from datacheck.sources.lerobot import INFO, folder_of, meta_files, read_meta, read_rate, read_videos
 from datacheck.sources.listing import Listing
 from datacheck.sources.roots import Roots, sandbox_of
@@ -151,7 +151,7 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
     Returns:
         path; read: listing paths of what belongs to the index; files: for each file that it names the paths at which it
         may lie, and a phrase about its samples; faults: what is wrong with the index; named: files that a document
-        which is no index names somewhere.
+        which is no index names somewhere, none where all of them are too many.
     """
     folders = Roots(task["root"], task["roots"])
     found = []
@@ -167,6 +167,8 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
                 found.append({"path": path, "read": [], "files": [], "faults": [], "named": names_in(place)})
         except FormatError:  # whoever reads the files beside it says so
             continue
+    if sum(len(one["named"]) for one in found) > MOST_NAMED:  # whoever asked holds each of them
+        found = [one | {"named": []} for one in found]
     return found
 
 

@@ -26,7 +26,7 @@ from datacheck.table import Note
 _LIST, _COUNTS, _LACKING = "DC105", "DC111", "DC129"
 _EMPTY = "is an empty entry: it names no sample"
 _MOST_EMPTY = 1_000  # of a list that are told one by one
-_MOST_FAULTS = 100_000  # lines of all lists that name no file or stand more than once: each is a row or a note
+_MOST_FAULTS = 100_000  # lines of all lists that name no file, or one that was named before: each is a row or a note
 # Bytes of a line that names no file, and of its list's path, in a note; of longer ones there are the beginning and the
 # digest. A run has 4 KiB for each sample.
 _LINE, PLACE = 1_000, 300
@@ -482,7 +482,7 @@ class _Lists:
                 if hits or self._faults <= _MOST_FAULTS:
                     self._mark(listed, names, line, hits, count)
             if (more := self._faults - max(before, _MOST_FAULTS)) > 0:
-                said = f"has {more:,} more lines that name no file or stand more than once"
+                said = f"has {more:,} more lines that name no file, or one that stands there or in another list before"
                 self._note(names.path, said, names.names.get(_SPLIT, ""))
         return listed
 
@@ -497,7 +497,9 @@ class _Lists:
         for path in hits:
             if path in listed:
                 first = shortened(listed[path].path, PLACE)
-                self._note(path, f"listed in {first} and in {place}; the first counts", split)
+                self._faults += 1
+                if self._faults <= _MOST_FAULTS:
+                    self._note(path, f"listed in {first} and in {place}; the first counts", split)
             else:
                 listed[path] = names
                 self._count(path, names.about.get(line, {}), split)

@@ -258,7 +258,7 @@ def collate_ragged(batch: Sequence[Mapping[str, Any]], *, ragged: Sequence[str] 
         ragged: names of the ragged fields; needed for plain dicts only.
 
     Raises:
-        UsageError: the samples do not say which of their fields are ragged.
+        UsageError: the samples do not say which of their fields are ragged, or a field is called ``<name>_offset``.
     """
 
     def join(name: str, column: Ragged) -> dict[str, Any]:
@@ -282,7 +282,8 @@ def collate_pad(
         value: what stands behind the end.
 
     Raises:
-        UsageError: the samples do not say which of their fields are ragged, or a field cannot hold `value`.
+        UsageError: the samples do not say which of their fields are ragged, a field cannot hold `value`, or one is
+            called ``<name>_mask``.
     """
 
     def pad(name: str, column: Ragged) -> dict[str, Any]:
@@ -315,7 +316,11 @@ def _with_ragged(
             column = columns[name] if columns is not None else None
             if not isinstance(column, Ragged):
                 column = _joined(name, column.arrays if isinstance(column, Views) else [row[name] for row in batch])
-            whole |= join(name, column)
+            made = join(name, column)
+            if taken := next((each for each in made if each != name and each in batch[0]), None):
+                msg = f"the field {taken} has the name of what is made of {name}. Leave one of them out or rename it."
+                raise UsageError(msg)
+            whole |= made
         elif columns is not None:
             whole[name] = _stacked(name, columns[name])
         else:

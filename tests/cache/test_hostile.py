@@ -20,7 +20,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datacheck.cache import documents, layout, limits, open_cache
+from datacheck.cache import documents, layout, limits, open_cache, reader
 from datacheck.cache.about import about
 from datacheck.cache.codec import Codec
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
@@ -589,3 +589,12 @@ def test_a_text_of_too_many_json_values_is_damage(tmp_path):
         assert cache.texts("talk", [0]) == [[1, [2]]]
         with pytest.raises(CorruptionError, match="about 198 values; at most 100 are read"):
             cache.texts("talk", [1])
+
+
+def test_texts_of_a_batch_share_the_limit_of_json_values(tmp_path):
+    specs = {"talk": ArraySpec("uint8", (), layout.text_dim("talk"), "json")}
+    cache = open_cache(make_cache(tmp_path, specs, [{"talk": [[]] * 40}] * 3, k=2))
+    with mock.patch.object(limits, "VALUES", 100), mock.patch.object(reader, "_MANY_VALUES", 10):
+        assert cache.texts("talk", [0]) == [[[]] * 40]
+        with pytest.raises(CorruptionError, match="about 160 values; at most 100 are read"):
+            cache.texts("talk", [0, 1])

@@ -428,6 +428,59 @@ def test_statistics_in_the_schema_are_said_not_written(place):
         fix(scanned(schema, place / "data"), schema, "DC228", place / "copy")
 
 
+@pytest.mark.parametrize(
+    ("values", "spot", "expected"),
+    [
+        ([1000, 2000], {}, ("float32", [1, 2])),
+        ([1000, 2**24 + 1000], {}, ("float64", [1, 16778.216])),
+        ([1000, 2**53 + 1], {}, "int64, which cannot hold"),
+        ([[1000, 30000001]], {"row": 0}, "int64, which cannot hold"),
+        ([[1000, 30000001]], {"columns": [0, 1]}, "int64, which cannot hold"),
+        (np.float16([70, 1]), {"factor": 1000.0}, "float16 cannot hold"),
+        (np.array([True, False]), {}, "bool, which cannot hold"),
+    ],
+)
+def test_no_other_number_of_an_array_changes_and_none_is_lost(place, values, spot, expected):
+    np.save(place / "data/a.npy", values)
+    said = {"name": "", "columns": None, "row": None, "factor": 0.001} | spot
+    asked = [said], Roots(place / "data", {}).file("a.npy"), place / "b.npy"
+    if isinstance(expected, str):
+        with pytest.raises(UsageError, match=expected):
+            write(*asked)
+        return
+    write(*asked)
+    after = np.load(place / "b.npy")
+    assert after.dtype == expected[0]
+    np.testing.assert_allclose(after, expected[1], rtol=1e-7)
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\x0c", "\x85"])
+def test_a_list_is_cut_into_lines_as_the_scan_cuts_it(place, sign):
+    names = ["a", f"b{sign}c", "d"]
+    for number, name in enumerate(names):
+        np.save(place / f"data/{name}.npy", cloud(number))
+    lines = [*names, "absent"]
+    (place / "data/train.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    schema = parse_schema(CLOUDS.replace('{files: "*.npy"}', '{files: "{id}.npy", list: "{split}.txt"}'))
+    fix(scanned(schema, place / "data"), schema, "DC105", place / "copy")
+    with (place / "copy/train.txt").open(encoding="utf-8") as file:
+        assert [line.removesuffix("\n") for line in file] == names
+
+
+def test_a_list_whose_repair_loses_a_sample_is_put_back(place, monkeypatch):
+    for name in "ab":
+        np.save(place / f"data/{name}.npy", cloud(1))
+    (place / "data/train.txt").write_text("a\nb\nabsent\n")
+    schema = parse_schema(CLOUDS.replace('{files: "*.npy"}', '{files: "{id}.npy", list: "{split}.txt"}'))
+    run = scanned(schema, place / "data")
+    plan = repairs()["DC105"].plan(Asked(run, schema, ()))
+    wrong = {path: Edit(edit.function, ["absent", "b"]) for path, edit in plan.edits.items()}
+    repair = Repair("DC105", "too much", lambda _: Plan(wrong))
+    monkeypatch.setattr("datacheck.fix.repairs", lambda: {"DC105": repair})
+    with pytest.raises(UsageError, match="samples that were fit no longer are"):
+        fix(run, schema, "DC105", place / "copy")
+
+
 def test_what_is_not_safe_is_refused_and_nothing_is_written(place):
     for i in range(6):
         np.save(place / f"data/{i}.npy", cloud(i) * (1000 if i == 1 else 1))

@@ -534,6 +534,19 @@ def test_a_class_counts_as_lacking_where_five_samples_should_have_it(own, found)
     assert not found or "val lacks class 2 of label" in messages[0]
 
 
+@pytest.mark.parametrize(("train", "val", "found"), [(8, 2, False), (12, 2, False), (13, 2, True), (8, 4, True)])
+def test_a_class_that_only_chance_puts_into_one_split_is_not_lacking_in_the_other(train, val, found):
+    """Of 14 samples a random split takes the same two in 1 of 91 times, of 15 in 1 of 105."""
+    text = f"""
+    schema: {{fields: {{label: {{role: class, shape: [P], classes: 3}}}}, rules: {{DC803: off}}}}
+    samples:
+      - {{n: {train}, split: train, label: {{choice: [9], among: [0]}}}}
+      - {{n: {val}, split: val, label: {{choice: [9], among: [2]}}}}
+    """
+    messages = [f.message for f in scan(text)[0].findings if f.code == "DC805"]
+    assert any("train lacks class 2" in message for message in messages) is found
+
+
 def test_nothing_readable_at_all_is_no_empty_split():
     found, _ = scan("""
     schema: {fields: {x: {role: value}}}

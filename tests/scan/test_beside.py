@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from datacheck.schema.load import load_schema
-from datacheck.sources import plan_work, with_indexes
+from datacheck.sources import indexes, plan_work, with_indexes
 from datacheck.sources.beside import alone, documents, lost, names_in
 from datacheck.sources.entries import Entries, Entry
 from datacheck.sources.listing import Listing, list_files
@@ -238,6 +238,16 @@ def test_lines_that_stand_again_and_again_are_no_names(tmp_path):
     assert names_in(tmp_path / "train.txt") == []
     (tmp_path / "train.txt").write_text("./a/1.npy\n./a/2.npy\n")
     assert names_in(tmp_path / "train.txt") == ["a/1.npy", "a/2.npy"]
+
+
+def test_documents_that_name_too_many_files_name_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(indexes, "MOST_NAMED", 4)
+    for name, count in (("a.json", 2), ("b.json", 2), ("c.json", 1)):
+        (tmp_path / name).write_text(json.dumps([f"{name[0]}{n}.npy" for n in range(count)]))
+    task = {"index": None, "root": str(tmp_path), "roots": {}, "items": [{"path": "a.json"}, {"path": "b.json"}]}
+    assert [one["named"] for one in indexes.look(task, lambda _: None)] == [["a0.npy", "a1.npy"], ["b0.npy", "b1.npy"]]
+    task["items"].append({"path": "c.json"})
+    assert [one["named"] for one in indexes.look(task, lambda _: None)] == [[], [], []]
 
 
 def test_lists_are_not_read_where_there_are_too_many():

@@ -23,6 +23,16 @@ def test_a_folder_in_place_of_a_document_is_opened_by_no_parser(tmp_path, name):
             read()
 
 
+@pytest.mark.parametrize(("name", "text"), [("a.yaml", "x: [{}]"), ("a.json", '{{"x": [{}]}}')])
+def test_a_document_of_too_many_values_is_refused_where_it_is_parsed(tmp_path, monkeypatch, name, text):
+    monkeypatch.setattr(documents, "_VALUES", 100)
+    monkeypatch.setattr(documents, "_HERE_BYTES", 0)
+    for count, answers in ((99, "values"), (100, "fault")):  # besides the list itself
+        (tmp_path / name).write_text(text.format(", ".join(["[]"] * count)))
+        said = documents.read_values({"root": str(tmp_path), "roots": {}, "items": [name]}, lambda _: None)
+        assert answers in said
+
+
 def test_a_document_that_grows_is_read_to_the_size_that_was_checked(tmp_path, monkeypatch):
     file = tmp_path / "all.json"
     file.write_text('{"a": 1}')

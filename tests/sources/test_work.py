@@ -11,6 +11,7 @@ from datacheck.errors import SchemaError
 from datacheck.schema.load import load_schema
 from datacheck.schema.patterns import Template
 from datacheck.sources import list_files, matches, plan_work
+from datacheck.sources import work as work_of
 from datacheck.sources.entries import Entries, Entry
 from datacheck.sources.listing import Listing
 from tests.sources.schemas import schema
@@ -191,6 +192,16 @@ def test_the_list_may_be_what_says_the_split(tmp_path):
         ("npz/b.npy", "listed in train.txt and in val.txt; the first counts"),
         ("npz/d.npy", "no list names this file, so it is not read"),
     ]
+
+
+def test_lists_that_name_one_file_again_and_again_are_not_told_without_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(work_of, "_MOST_FAULTS", 3)
+    write(tmp_path, "npz/a.npy")
+    for number in range(9):
+        write(tmp_path, f"s{number}.txt", text="a\n")
+    reasons = [n.reason for n in plan(tmp_path, schema({"files": "npz/{id}.npy", "list": "{split}.txt"})).notes]
+    assert sum(reason.endswith("the first counts") for reason in reasons) == 3
+    assert sum(reason.startswith("has 1 more lines that name") for reason in reasons) == 5
 
 
 def test_one_list_for_all_splits(tmp_path):

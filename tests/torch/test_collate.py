@@ -171,6 +171,15 @@ def test_edited_rows_reach_the_ragged_collate():
     assert padded["p"].tolist() == [[0, 1], [9, -1], [4, 5], [6, 7]]
 
 
+@pytest.mark.parametrize(("collate", "name"), [(collate_pad, "p_mask"), (collate_ragged, "p_offset")])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_field_does_not_take_the_place_of_what_is_made_of_another(collate, name, first):
+    more = {name: torch.zeros(2)}
+    rows = [more | {"p": torch.zeros(n, 3)} if first else {"p": torch.zeros(n, 3)} | more for n in (2, 3)]
+    with pytest.raises(UsageError, match=f"the field {name} has the name of what is made of p"):
+        collate(rows, ragged=["p"])
+
+
 def test_plain_dicts_must_say_what_is_ragged():
     rows = [{"p": torch.ones(n), "y": n} for n in (1, 3)]
     with pytest.raises(UsageError, match="say which fields are ragged"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from datacheck.table import CHECKED, Rows, Texts
 Array = np.ndarray[Any, Any]
 
 _SHOWN, _LONGEST = 3, 60
+_CHANCE = 0.01  # that a random split would lack a class, above which its absence says nothing
 _TOLD = 200  # splits one by one; a path may make as many as there are files
 
 
@@ -263,7 +265,8 @@ def lopsided_split(rows: Rows, case: Case) -> Iterator[Failure]:
 
     What:
         Splits of which no sample can be read; splits with less than 1 % of all samples; classes that a split lacks
-        though at the rate of the other splits several of its samples would have them.
+        though at the rate of the other splits several of its samples would have them, and a random split would lack
+        them less than once in 100 times.
     Why it matters:
         An empty validation split gives a metric of 0 or NaN, a tiny one noise; a class that is never validated may be
         lost unseen.
@@ -315,14 +318,25 @@ def lopsided_split(rows: Rows, case: Case) -> Iterator[Failure]:
 
 
 def _lacking(rows: Rows, rank: Array, place: int, name: str, expected: float) -> list[int]:
-    """Return the classes that a split has nowhere, though `expected` or more of its samples should have them."""
+    """Return the classes that a split has nowhere, though `expected` or more of its samples should have them.
+
+    Chance must not explain it: two samples of validation share some of 100 classes that eight others lack.
+    """
     known = rows.measured(f"{name}:classes") & (rank >= 0)
     mine, others = known & (rank == place), known & (rank != place)
     if not mine.any() or not others.any():
         return []
     have = rows[f"{name}:classes"] > 0
     usual: Array = have[others].mean(axis=0) * mine.sum()
-    return [int(i) for i in np.flatnonzero((usual >= expected) & ~have[mine].any(axis=0))]
+    lacking = np.flatnonzero((usual >= expected) & ~have[mine].any(axis=0)).tolist()
+    having, size = have[others].sum(axis=0), (int(others.sum()), int(known.sum()))
+    return [i for i in lacking if _chance(int(having[i]), *size) < _CHANCE]
+
+
+def _chance(marked: int, drawn: int, of: int) -> float:
+    """Return how likely all of some marked samples are among those drawn, where each draw is as likely."""
+    ways = [math.lgamma(n + 1) for n in (drawn, of - marked, drawn - marked, of)]
+    return math.exp(ways[0] + ways[1] - ways[2] - ways[3])
 
 
 def _lopsided(mask: Array, text: str, split: str, kind: str, *extra: str) -> Failure:

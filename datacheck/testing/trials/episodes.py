@@ -159,7 +159,7 @@ STUCK = _trial("stuck-robot", "DC504", _stuck, Size("50 %", 0.5), Size("70 %", 0
 NO_OP = _trial("no-op-commands", "DC504", _zero_commands, Size("30 %", 0.3), Size("50 %", 0.5), cause="no-op")
 TELEPORT = _trial(
     "teleport", "DC505", _teleport, Size("0.1 m", 0.1, documented=False), Size("0.5 m", 0.5), Size("2 m", 2.0),
-    cause="jump",
+    cause="jump", also=frozenset({"DC226"}),
 )  # fmt: skip
 STALLED = _trial("stalled-sensor", "DC506", _stalled, Size("1 s", 1.0), Size("1.5 s", 1.5), cause="frozen")
 SHIFTED = _trial(
@@ -205,6 +205,7 @@ def _stray(piece: Piece, value: float, rng: np.random.Generator) -> dict[str, An
 
 STRAY = Trial(
     "stray-end", "DC510", _SCHEMA, _alike, _plant(0.03, _stray), (Size("5 m", 5.0), Size("20 m", 20.0)), cause="end",
+    also=frozenset({"DC226"}),
 )  # fmt: skip
 
 

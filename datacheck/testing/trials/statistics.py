@@ -1,13 +1,14 @@
-"""Statistics: clipped values, one sample far from the rest, a normaliser of other data."""
+"""Statistics: clipped values, samples, rows or labels far from the rest, a normaliser of other data."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from datacheck.testing.trials.base import Samples, Size, Trial, changed, sample, some
+from datacheck.sample import Piece
+from datacheck.testing.trials.base import Samples, Size, Trial, changed, edited, sample, some
 
 _ACTION: dict[str, Any] = {"fields": {"a": {"role": "action", "shape": ["T", 3]}}}
 _SCALE = np.array([1.0, 0.3, 20.0])
@@ -108,4 +109,60 @@ STALE = Trial(
     "statistics-of-other-data", "DC228", _STATS, _actions, _shift,
     (Size("a third of a deviation", 0.3), Size("doubled", 2), Size("x100", 100)),
     cause=lambda how: "scaled" if how >= 2 else "",
+)  # fmt: skip
+
+
+def _labelled(rng: np.random.Generator) -> Samples:
+    """Clouds with labels of up to twenty classes, and key points of a few frames each."""
+    found: Samples = []
+    for i in range(40):
+        points, frames = int(rng.integers(150, 400)), int(rng.integers(12, 40))
+        fields = {
+            "xyz": rng.normal(size=(points, 3)), "label": rng.integers(0, int(rng.integers(4, 21)), points),
+            "joints": rng.normal(size=(frames, 21, 3)),
+        }  # fmt: skip
+        found.append(sample(f"c{i:03d}", fields))
+    return found
+
+
+def _rows_scaled(field: str, share: float) -> Callable[[Piece, float, np.random.Generator], Piece]:
+    """Return what multiplies `share` of the rows of a field, one at least."""
+
+    def change(piece: Piece, factor: float, rng: np.random.Generator) -> Piece:
+        values = piece.fields[field].copy()
+        values[rng.choice(len(values), max(1, round(share * len(values))), replace=False)] *= factor
+        return changed(piece, **{field: values})
+
+    return change
+
+
+def _far_label(piece: Piece, label: float, rng: np.random.Generator) -> Piece:
+    labels = piece.fields["label"].copy()
+    labels[rng.integers(len(labels))] = int(label)
+    return changed(piece, label=labels)
+
+
+_LABELLED: dict[str, Any] = {
+    "fields": {
+        "xyz": {"role": "points", "shape": ["N", 3]}, "label": {"role": "class", "shape": ["N"]},
+        "joints": {"role": "joints", "shape": ["K", 21, 3]},
+    }
+}  # fmt: skip
+_FACTORS = (Size("x300", 300, documented=False), Size("x1000", 1000), Size("x10,000", 10_000))
+_DISTANT = frozenset({"DC205", "DC226", "DC302"})
+
+ROWS = Trial(
+    "a-twentieth-of-the-rows", "DC229", _LABELLED, _labelled, edited(0.1, _rows_scaled("xyz", 0.05)), _FACTORS,
+    cause="xyz, rows", also=_DISTANT,
+)  # fmt: skip
+
+FRAMES = Trial(
+    "one-frame-of-few", "DC229", _LABELLED, _labelled, edited(0.1, _rows_scaled("joints", 0)), _FACTORS,
+    cause="joints, rows", also=_DISTANT,
+)  # fmt: skip
+
+LABEL = Trial(
+    "label-that-no-class-has", "DC229", _LABELLED, _labelled, edited(0.1, _far_label),
+    (Size("30", 30, documented=False), Size("200", 200), Size("1000", 1000)),
+    cause="label, label", also=_DISTANT,
 )  # fmt: skip
