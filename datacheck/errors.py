@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterable
 
 _ACTS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-_COMMAND = re.compile(r"^(\s*)::", re.MULTILINE)  # of GitHub Actions
+COMMAND = re.compile(r"##(?=\w*\[)")  # for what prints a log of CI: ##[error] (GitHub), ##vso[ (Azure), ##teamcity[
+_COMMAND = re.compile(r"^(\s*)::", re.MULTILINE)  # for GitHub Actions, in its newer form
 
 
 class ManyLines(str):
@@ -36,7 +37,7 @@ class DatacheckError(Exception):
         text = super().__str__()
         if not text.isprintable():
             text = _ACTS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-        text = text.replace("##[", r"\x23#[") if "##[" in text else text
+        text = COMMAND.sub(r"\\x23#", text) if "##" in text else text
         return _COMMAND.sub(r"\1\\x3a:", text) if "::" in text else text
 
 

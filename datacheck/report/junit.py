@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from datacheck.errors import COMMAND
 from datacheck.report.outcomes import Outcome, outcomes
 from datacheck.report.words import clean
 
-_COLONS = re.compile("^([ \t]*)::", re.MULTILINE)  # with which a command of GitHub Actions begins; so does ##[
+_COLONS = re.compile("^([ \t]*)::", re.MULTILINE)  # with which a command of GitHub Actions begins
 
 
 def junit(said: Mapping[str, Any]) -> bytes:
@@ -38,7 +39,7 @@ def junit(said: Mapping[str, Any]) -> bytes:
             suites.set(name, str(count))
     ET.indent(suites)
     text: str = ET.tostring(suites, encoding="unicode")
-    text = _COLONS.sub(r"\1&#58;:", text).replace("##[", "&#35;#[")
+    text = COMMAND.sub("&#35;#", _COLONS.sub(r"\1&#58;:", text))
     return f"<?xml version='1.0' encoding='utf-8'?>\n{text}\n".encode()
 
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from datacheck.errors import COMMAND
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -15,6 +17,7 @@ _ASCII = str.maketrans({
     "\u00b7": "-", "\u2026": "...", "\u00d7": "x", "\u2192": "->", "\u2212": "-", "\u00b1": "+-", "\u2265": ">=",
     "\u2264": "<=", "\u00b0": " deg", "\u2014": "-", "\u2013": "-",
 })  # fmt: skip
+_RUNNERS = ("GITHUB_ACTIONS", "TF_BUILD", "TEAMCITY_VERSION")  # what GitHub, Azure and TeamCity set in their steps
 _ACTS = re.compile(r"[^\n -~]")  # may act on a terminal
 
 
@@ -43,9 +46,9 @@ def json_said(data: bytes) -> bytes:
     r"""Return JSON in which every character that a terminal would act on is escaped (``\u009b``); it says the same.
 
     Notes:
-        ``##[`` is, too: it begins a command of GitHub Actions wherever it stands, and is part of strings only.
+        What begins a command of CI wherever it stands (`errors.COMMAND`) is, too; it is part of strings only.
     """
-    return _ACTS.sub(_escaped, data.decode()).replace("##[", r"\u0023#[").encode()
+    return COMMAND.sub(r"\\u0023#", _ACTS.sub(_escaped, data.decode())).encode()
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -58,15 +61,15 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def inert(line: str) -> str:
-    """Return a line in which GitHub Actions finds no command: its runner reads the output of every step for them.
+    """Return a line in which no runner of CI finds a command: each reads the output of every step for them.
 
     Notes:
-        Two colons count at the start of a line, also behind blanks, and ``##[`` anywhere. Elsewhere than in its steps
-        (``GITHUB_ACTIONS``) a line stays as it is.
+        Two colons count at the start of a line, also behind blanks; ``##[``, ``##vso[`` and ``##teamcity[`` anywhere.
+        Where none of these runners is at work a line stays as it is.
     """
-    if not os.environ.get("GITHUB_ACTIONS"):
+    if not any(map(os.environ.get, _RUNNERS)):
         return line
-    return re.sub(r"^(\s*)::", r"\1\\x3a:", line).replace("##[", r"\x23#[")
+    return re.sub(r"^(\s*)::", r"\1\\x3a:", COMMAND.sub(r"\\x23#", line))
 
 
 def folder_said(folder: Path) -> str:

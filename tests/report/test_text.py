@@ -243,15 +243,21 @@ def test_the_data_have_no_say_in_the_markup_or_the_terminal():
 
 
 def commands_in(output):
-    """The lines that are commands to the runner of GitHub Actions: its TryParseV2 and, behind it, TryParse."""
+    """The lines that are commands to the runner of GitHub Actions (its TryParseV2 and TryParse), Azure or TeamCity."""
     lines = output.splitlines()
     return [
-        line for line in lines if re.match(r"\s*::[a-z-]+(?: .*?)?::", line) or re.search(r"##\[[a-z-]+.*?\]", line)
+        line for line in lines if re.match(r"\s*::[a-z-]+(?: .*?)?::", line) or re.search(r"##\w*\[[a-z-]+.*?\]", line)
     ]
 
 
-@pytest.mark.parametrize("evil", [HOSTILE["command"], HOSTILE["old command"], "::add-mask::a"])
-def test_no_name_is_a_command_to_github_wherever_a_line_is_broken(monkeypatch, evil):
+@pytest.mark.parametrize(
+    ("runner", "evil"),
+    [
+        *(("GITHUB_ACTIONS", evil) for evil in (HOSTILE["command"], HOSTILE["old command"], "::add-mask::a")),
+        ("TF_BUILD", "##vso[task.setvariable variable=x]y"), ("TEAMCITY_VERSION", "##teamcity[buildStop comment='x']"),
+    ],
+)  # fmt: skip
+def test_no_name_is_a_command_of_ci_wherever_a_line_is_broken(monkeypatch, runner, evil):
     def printed(word):
         said = report(finding(message=word, examples=(word,), fix=word), unchecked=[word], root=word)
         out = io.StringIO()
@@ -259,15 +265,16 @@ def test_no_name_is_a_command_to_github_wherever_a_line_is_broken(monkeypatch, e
         return out.getvalue()
 
     words = [evil, *("x" * length + evil for length in range(80, 100)), "x" * 90 + f" {evil}"]
-    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    for name in ("GITHUB_ACTIONS", "TF_BUILD", "TEAMCITY_VERSION"):
+        monkeypatch.delenv(name, raising=False)
     plain = [printed(word) for word in words]
     assert any(commands_in(output) for output in plain)
     assert evil in plain[0]  # no other log has names spelled
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv(runner, "true")
     shown = [printed(word) for word in words]
     assert [commands_in(output) for output in shown] == [[]] * len(words)
     for before, after in zip(plain, shown, strict=True):
-        typed = re.sub(r" +datacheck view .*##\[.*\n", "", before)  # spelled it would be no command
+        typed = re.sub(r" +datacheck view .*##\w*\[.*\n", "", before)  # spelled it would be no command
         assert after.replace(r"\x3a", ":").replace(r"\x23", "#") == typed
 
 
