@@ -205,6 +205,25 @@ def _failing(table: Table, findings: Sequence[Finding]) -> Texts:
     return Texts(words + [reason.partition(" ")[0] for reason in reasons.words], rows)
 
 
+class _Findings:
+    """The findings of one rule by row: there may be one for each split and field, and each split asks."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self._findings = findings
+        rows = np.concatenate([np.zeros(0, np.int64), *(finding.rows for finding in findings)])
+        order = np.argsort(rows, kind="stable")
+        self._rows = rows[order]
+        self._of = np.repeat(np.arange(len(findings)), [len(finding.rows) for finding in findings])[order]
+
+    def with_rows(self, rows: Array) -> Iterator[tuple[Finding, int]]:
+        """Yield each finding that names some of these rows, and how many of them."""
+        first = np.searchsorted(self._rows, rows, "left")
+        many = np.searchsorted(self._rows, rows, "right") - first
+        at = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many - first, many)
+        for number, count in zip(*np.unique(self._of[at], return_counts=True), strict=True):
+            yield self._findings[number], int(count)
+
+
 class _Court:
     """Hears one rule after the other and remembers which rows failed which, for the rules that come later."""
 
@@ -218,7 +237,7 @@ class _Court:
                 self.notes.setdefault((note.code, split), []).append(note)
         self.second, self.before = second, None if reference is None else Reference(reference)
         self.failing: dict[str, dict[str, Array]] = {}
-        self.findings: dict[str, list[Finding]] = {}
+        self.findings: dict[str, _Findings] = {}
         self.by_split = _by_split(table, notes)
         self.schemas = {split: schema.for_split(split) for split in self.by_split}
         self.checked = table.status == CHECKED
@@ -235,7 +254,7 @@ class _Court:
             for split, schema, index in self._spans(choice):
                 for name, spec in targets(choice.rule, schema, choice.level):
                     self._judge(trial, split, Case(schema, name, spec, choice.options), index)
-        self.findings[choice.rule.code] = trial.findings
+        self.findings[choice.rule.code] = _Findings(trial.findings)
         trial.seconds = time.perf_counter() - began
         return trial
 
@@ -312,9 +331,8 @@ class _Court:
             if failing is None or not (gone := failing[index]).any():
                 continue
             fresh = self._hide(trial, code, index[gone])
-            for finding in self.findings.get(code, []):
-                if hidden := int(np.isin(fresh, finding.rows).sum()):
-                    finding.hides[trial.choice.rule.code] = finding.hides.get(trial.choice.rule.code, 0) + hidden
+            for finding, hidden in self.findings[code].with_rows(fresh):
+                finding.hides[trial.choice.rule.code] = finding.hides.get(trial.choice.rule.code, 0) + hidden
             index = index[~gone]
         return index
 

@@ -117,6 +117,19 @@ def test_a_rule_does_not_judge_what_a_needed_rule_has_failed_and_the_finding_say
     assert "fails DC100" in verdict_of(everything).why
 
 
+def test_each_of_several_findings_says_how_many_of_its_samples_it_hides():
+    def by_size(rows, case):
+        """Two findings that share a sample."""
+        size = rows["x:max"]
+        yield Failure(size > 50, "large", kind="large")
+        yield Failure((size > 90) | (size == 20), "odd", kind="odd")
+
+    early = make_rule("DC100", judge=by_size)
+    judged = run(make_table("abcde", x__max=[5, 20, 60, 70, 99]), early, make_rule(needs=("DC100",)))
+    assert {f.kind: f.hides for f in judged.findings} == {"large": {"DC900": 3}, "odd": {"DC900": 2}}
+    assert verdict_of(judged).skipped == {"DC100": 4}
+
+
 @pytest.mark.parametrize(("later", "judged_rows"), [("x", 1), ("x.part", 1), ("y", 2)])
 def test_what_one_field_fails_hides_nothing_of_another_field(later, judged_rows):
     schema = make_schema({"x": {"columns": "part rest"}, "x.part": {"unit": "s"}, "y": {"unit": "m"}})
