@@ -13,12 +13,14 @@ import os
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
+from datacheck.schema.model import MOST_FIELDS
+
 # Of all columns in memory: so many, and so many for each byte of the file and for each row, whose key is a path.
 MOST_BYTES, MOST_RATIO, MOST_EACH = 64 << 20, 80, 4096
 FOOTER_BYTES = 16 << 20
 ROW_GROUP = 65_536
 _MARK = b"PAR1"
-_COLUMNS, _DEEP = 10_000, 16
+_COLUMNS, _DEEP = 50 * MOST_FIELDS, 16
 _PAGE_HEAD = 4096
 _LZ4 = {0, 5, 7}  # uncompressed, LZ4, LZ4_RAW
 _TYPES, _ENCODINGS = range(8), {0, 2, 3, 4, 8}

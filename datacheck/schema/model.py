@@ -317,6 +317,9 @@ Change = Annotated[FieldSpec, BeforeValidator(_change), PlainSerializer(_said, r
 _NOTHING = FieldSpec()
 
 
+MOST_FIELDS = 1_000  # each has up to some tens of measured columns
+
+
 class Schema(_Model):
     """A dataset's promise. Build one from YAML with `datacheck.schema.load`."""
 
@@ -326,7 +329,7 @@ class Schema(_Model):
     samples: SamplesSpec
     near_names: bool = False
     columns: Columns | None = None
-    fields: dict[str, FieldSpec] = Field(default_factory=dict)
+    fields: dict[str, FieldSpec] = Field(default_factory=dict, max_length=MOST_FIELDS)
     attrs: dict[str, Counts] = Field(default_factory=dict)
     episode: EpisodeSpec | None = None
     windows: WindowsSpec | None = None

@@ -1,5 +1,6 @@
 """Whatever is found, the text has at most 60 lines, result.json less than 1 MB, and samples.parquet names every row."""
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +15,16 @@ from datacheck.judging.select import Choice
 from datacheck.report.text import report_lines
 from datacheck.rules.compared import Compared, cumulative
 from datacheck.rules.compared import bounded as bounded_measures
+from datacheck.scan import footer
 from datacheck.scan.bounds import bounded
 from datacheck.scan.samples import table_bytes
 from datacheck.scan.state import Past, Slots
 from datacheck.scan.store import dump_json, result
 from datacheck.scan.summary import Facts, report_of
-from datacheck.schema.model import RuleSpec
+from datacheck.schema.model import MOST_FIELDS, RuleSpec
 from datacheck.sources import Entries, Listing
+from datacheck.testing.memory import measure_pieces, schema_of
+from datacheck.testing.trials import trials
 from tests.scan.conftest import make_rule, make_schema, make_table
 
 ROWS = 60_000
@@ -143,3 +147,11 @@ def test_what_two_rules_have_compared_leaves_room_for_findings(word):
         assert (compared["count"], compared["drifted"]) == (300, 300)
         assert [one["effect"] for one in compared["measures"]] == [300.0 - n for n in range(len(compared["measures"]))]
         assert 0 < len(compared["measures"]) < 120
+
+
+def test_a_schema_of_most_fields_measures_no_more_columns_than_are_read_back():
+    """The reader of samples.parquet refuses others, and a scan would refuse its own table."""
+    for trial in trials():
+        table = measure_pieces(schema_of(trial.schema), trial.clean(np.random.default_rng(0))[:3])
+        of_each = Counter(name.rpartition(":")[0] for name in table.columns)
+        assert max(of_each.values()) * MOST_FIELDS <= footer._COLUMNS - 1_000, trial.name
