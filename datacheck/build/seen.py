@@ -25,7 +25,8 @@ from datacheck.table import Measured, Table, Texts
 Array = np.ndarray[Any, Any]
 
 TASK_ITEMS = 256
-_MOST_FIELDS = 4096  # each is a folder of its own, and 12 bytes of memory a sample
+_MOST_FIELDS = 4096  # each is a folder of its own
+_FEW_FIELDS, _BYTES, _EACH = 40, 256 << 20, 12  # so many always; of more, memory, and bytes for each field and sample
 _LOOK = "datacheck.build.seen:look"
 
 
@@ -160,6 +161,7 @@ def survey(
         for i in range(0, len(items), TASK_ITEMS)
     ]
     place = {key: i for i, key in enumerate(keys)}
+    most = min(_MOST_FIELDS, max(_FEW_FIELDS, _BYTES // (_EACH * max(1, len(keys)))))
     seen: dict[str, Seen] = {}
     for record in _records(tasks, workers, scheduler, sandbox_of(root, roots, schema), progress):
         index = [(i, place[key]) for i, key in enumerate(record["keys"]) if key in place]
@@ -167,8 +169,8 @@ def survey(
             continue
         here, there = (np.array(part, dtype=np.int64) for part in zip(*index, strict=True))
         for name, ((kind, dtype, rank, item), lengths) in record["fields"].items():
-            if name not in seen and len(seen) >= _MOST_FIELDS:
-                msg = f"the samples have more than {_MOST_FIELDS:,} fields. List those that the cache should hold."
+            if name not in seen and len(seen) >= most:
+                msg = f"{len(keys):,} samples have more than {most:,} fields. List those that the cache should hold."
                 raise UsageError(msg)
             found = seen.setdefault(name, Seen.nothing(len(keys)))
             found.add(there, Signature(kind, dtype, rank, tuple(item)), lengths[here])

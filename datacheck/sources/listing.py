@@ -331,7 +331,7 @@ class _Walk:
             if not name.isascii() and not _decodable(name):
                 self._skip(path, "name is not UTF-8; rename it")
             elif name.startswith(".") or name in _LEFT_OUT or name in _CLUTTER:
-                if not _is_as_called(entry, place):
+                if not self._is_as_called(entry, path):
                     self._skip(path, "hidden or left behind by another program")
             elif entry.is_symlink():
                 self._link(entry, place, path, links)
@@ -343,6 +343,18 @@ class _Walk:
                 self._skip(path, "not a regular file (a device, a socket or a pipe)")
         except OSError as error:
             self._refuse(path, reason(error))
+
+    def _is_as_called(self, entry: os.DirEntry[str], path: str) -> bool:
+        """Tell whether what is called as one of git, Python or datacheck is no folder with files of data in it."""
+        if entry.name not in _LEFT_OUT or entry.is_symlink():
+            return False
+        if not entry.is_dir():
+            return entry.name == ".git"  # of a submodule or a worktree
+        opened = self._root.listed(path)
+        try:
+            return all(format_of(name) is None for name in os.listdir(opened))  # noqa: PTH208  of a descriptor
+        finally:
+            os.close(opened)
 
     def _link(self, entry: os.DirEntry[str], place: str, path: str, links: tuple[str, ...]) -> None:
         goal, fault = led(entry, place, self.real, links)
@@ -386,16 +398,6 @@ def _decodable(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _is_as_called(entry: os.DirEntry[str], place: str) -> bool:
-    """Tell whether what is called as one of git, Python or datacheck is no folder with files of data in it."""
-    if entry.name not in _LEFT_OUT or entry.is_symlink():
-        return False
-    if not entry.is_dir():
-        return entry.name == ".git"  # of a submodule or a worktree
-    with os.scandir(place) as found:
-        return all(format_of(one.name) is None for one in found)
 
 
 def stat_entry(

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable, Iterator
 
 from datacheck.digest import digest_file, digest_value
-from datacheck.runtime.beneath import clamped
+from datacheck.runtime.beneath import Folder, clamped
 from datacheck.sources.entries import Entry
 from datacheck.sources.roots import Roots
 
@@ -51,7 +51,7 @@ def store_entry(
         OSError: something in it cannot be looked at, or is a link that may not be followed.
     """
     size, mtime, ctime = 0, 0, 0
-    for _, _, status in _inside(folder, real, beat):
+    for _, status in _inside(folder, real, beat):
         mtime, ctime = max(mtime, status.st_mtime_ns), max(ctime, status.st_ctime_ns)
         if stat.S_ISREG(status.st_mode):
             size += status.st_size
@@ -72,54 +72,68 @@ def store_digest(
     Raises:
         OSError: as of `store_entry`, or a file cannot be read.
     """
-    files = sorted(inner for inner, _, status in _inside(folder, real, beat) if stat.S_ISREG(status.st_mode))
+    files = sorted(inner for inner, status in _inside(folder, real, beat) if stat.S_ISREG(status.st_mode))
     return digest_value([[inner, digest_file(folders.file(f"{path}/{inner}"), beat)] for inner in files])
 
 
-def _inside(folder: str, real: str, beat: Callable[[], object] | None) -> Iterator[tuple[str, str, os.stat_result]]:
-    """Yield path below the folder, place on disk and status of a Zarr folder and all in it; of a link what it leads to.
+def _inside(folder: str, real: str, beat: Callable[[], object] | None) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield path below the folder and status of a Zarr folder and all in it; of a link of what it leads to.
 
     Notes:
         An entry says nothing of parts that it lacks: what cannot be listed or followed is an error.
     """
     waiting: list[tuple[str, str, tuple[str, ...]]] = [(os.path.realpath(folder), "", ())]
-    linked = 0
+    linked, root = 0, Folder(real)
     while waiting:
         place, path, links = waiting.pop()
-        found = _listed(place, path)
-        yield path, place, os.stat(place)  # noqa: PTH116  a store may hold a million chunks
-        for entry in found:
-            if beat is not None:
-                beat()
-            here = f"{path}/{entry.name}" if path else entry.name
-            if entry.is_symlink():
-                goal = _goal(entry, here, real, links)
-                linked += entry.is_dir()
-                if linked > LINKED:
-                    msg = f"links in it lead to more than {LINKED:,} folders"
-                    raise OSError(msg)
-            else:
-                goal = entry.path
-            if entry.is_dir():
-                waiting.append((goal, here, links if goal == entry.path else (*links, goal)))
-            else:
-                yield here, entry.path, entry.stat()
+        opened = _opened(root, place, path)
+        try:
+            yield path, os.fstat(opened)
+            found = _listed(opened, path)
+            for entry in found:
+                if beat is not None:
+                    beat()
+                here = f"{path}/{entry.name}" if path else entry.name
+                goal = at = f"{place}/{entry.name}"
+                if entry.is_symlink():
+                    goal = _goal(entry, at, here, real, links)
+                    linked += entry.is_dir()
+                    if linked > LINKED:
+                        msg = f"links in it lead to more than {LINKED:,} folders"
+                        raise OSError(msg)
+                if entry.is_dir():
+                    waiting.append((goal, here, links if goal == at else (*links, goal)))
+                else:
+                    yield here, entry.stat(follow_symlinks=goal != at)
+        finally:
+            os.close(opened)
 
 
-def _listed(place: str, path: str) -> list[os.DirEntry[str]]:
+def _opened(root: Folder, place: str, path: str) -> int:
+    """Return a descriptor of a folder by its place on disk, by handle: a link that takes its place now leads nowhere."""
     if path.count("/") > DEPTH:
         msg = f"{path} in it is more than {DEPTH} folders deep"
         raise OSError(msg)
     try:
-        with os.scandir(place) as scan:
+        return root.listed(os.path.relpath(place, root.real))
+    except OSError as error:
+        raise _unread(path, error) from error
+
+
+def _listed(opened: int, path: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(opened) as scan:
             return list(scan)
     except OSError as error:
-        msg = f"folder {path} in it cannot be read: {reason(error)}" if path else reason(error)
-        raise OSError(msg) from error
+        raise _unread(path, error) from error
 
 
-def _goal(entry: os.DirEntry[str], path: str, real: str, links: tuple[str, ...]) -> str:
-    goal, fault = led(entry, entry.path, real, links)
+def _unread(path: str, error: OSError) -> OSError:
+    return OSError(f"folder {path} in it cannot be read: {reason(error)}" if path else reason(error))
+
+
+def _goal(entry: os.DirEntry[str], place: str, path: str, real: str, links: tuple[str, ...]) -> str:
+    goal, fault = led(entry, place, real, links)
     if fault:
         msg = f"{path} in it is {fault}"
         raise OSError(msg)

@@ -71,3 +71,20 @@ def test_a_file_of_more_values_than_can_be_fields_is_refused(tmp_path, monkeypat
         else:
             with pytest.raises(UsageError, match=r"more than 10 fields\. List those"):
                 seen.survey(spec, folder, {}, items, ["a.json"])
+
+
+def test_what_is_known_of_many_samples_has_a_limit_and_a_few_fields_are_always_allowed(tmp_path, monkeypatch):
+    monkeypatch.setattr(seen, "_FEW_FIELDS", 2)
+    monkeypatch.setattr(seen, "_BYTES", 12 * 50 * 3)
+    for samples, most in ((50, 3), (90, 2)):
+        keys = ["a.json", *(f"k{n}" for n in range(1, samples))]
+        for count in (most, most + 1):
+            folder = tmp_path / f"{samples}-{count}"
+            folder.mkdir()
+            (folder / "a.json").write_text(json.dumps({f"v{n}": n for n in range(count)}))
+            spec, items = work(folder)
+            if count == most:
+                assert len(seen.survey(spec, folder, {}, items, keys)) == most
+            else:
+                with pytest.raises(UsageError, match=f"{samples} samples have more than {most} fields"):
+                    seen.survey(spec, folder, {}, items, keys)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.errors import FormatError, UsageError
+from datacheck.sources import stores
 from datacheck.sources import listing
 from datacheck.sources.entries import Entries, Entry
 from datacheck.sources.listing import Listing, carried, digest_entry, list_files, locate, stat_entry, target
@@ -383,3 +384,20 @@ def test_a_whole_store_is_one_entry(tmp_path):
         group.create_array("a/b", shape=(10, 4), chunks=(5, 2), dtype="f4")[:] = 1
         group.create_array("c", shape=(), dtype="f4")[...] = 1
     assert list(list_files(tmp_path).by_path) == ["v2", "v3"]
+
+
+def test_a_folder_of_a_store_that_becomes_a_link_is_not_listed(tmp_path, monkeypatch):
+    (tmp_path / "data/a.zarr/c").mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    listed = stores._listed
+
+    def swapped(opened, path):
+        found = listed(opened, path)
+        if not path:
+            (tmp_path / "data/a.zarr/c").rename(tmp_path / "c")
+            (tmp_path / "data/a.zarr/c").symlink_to(tmp_path / "outside")
+        return found
+
+    monkeypatch.setattr(stores, "_listed", swapped)
+    with pytest.raises(OSError, match="folder c in it cannot be read: a link out of the data folder"):
+        stores.store_entry("a.zarr", str(tmp_path / "data/a.zarr"), str(tmp_path / "data"), 0)
