@@ -27,18 +27,22 @@ class ManyLines(str):
         return ManyLines("\n".join(line.replace("\n", r"\n") for line in lines))
 
 
+def spelled(text: str) -> str:
+    """Return a text in which whatever a terminal or a log of CI acts on is spelled out; line breaks stay."""
+    if not text.isprintable():
+        text = _ACTS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    text = COMMAND.sub(r"\\x23#", text) if "##" in text else text
+    return _COMMAND.sub(r"\1\\x3a:", text) if "::" in text else text
+
+
 class DatacheckError(Exception):
     """Anything datacheck raises on purpose; `exit_code` is what the command line returns for it."""
 
     exit_code = 4
 
     def __str__(self) -> str:
-        """Return the message; names in it may come from data: what a terminal or a log of CI acts on is spelled out."""
-        text = super().__str__()
-        if not text.isprintable():
-            text = _ACTS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-        text = COMMAND.sub(r"\\x23#", text) if "##" in text else text
-        return _COMMAND.sub(r"\1\\x3a:", text) if "::" in text else text
+        """Return the message; names in it may come from data."""
+        return spelled(super().__str__())
 
 
 class UsageError(DatacheckError):

@@ -12,7 +12,7 @@ from datacheck.cache.manifest import read_manifest
 from datacheck.cache.problem import REPAIR, evicted, shortened
 from datacheck.cache.store import Store
 from datacheck.digest import digest_bytes
-from datacheck.errors import CorruptionError
+from datacheck.errors import CorruptionError, DatacheckError
 
 Verify = Literal["manifest", "touch", "always", "full"]
 Files = Mapping[str, tuple[int, str]]
@@ -60,10 +60,12 @@ class Place:
 
     def fail(self, what: str) -> NoReturn:
         """Raise the exception for damage: the cache, what was found, what to do."""
+        raise self._damage(what)
+
+    def _damage(self, what: str) -> DatacheckError:
         if self.store.folder is not None and not self.store.folder.exists():
-            raise evicted(self.store.folder)
-        msg = f"{self.store.where}: {what}. {REPAIR}"
-        raise CorruptionError(msg)
+            return evicted(self.store.folder)
+        return CorruptionError(f"{self.store.where}: {what}. {REPAIR}")
 
     @contextlib.contextmanager
     def sound(self, path: str) -> Iterator[None]:
@@ -71,7 +73,8 @@ class Place:
         try:
             yield
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            self.fail(f"{path}: not what a cache of this format holds there ({shortened(error)})")
+            damage = self._damage(f"{path}: not what a cache of this format holds there ({shortened(error)})")
+            raise damage from None  # Python prints a cause as it is, with names that somebody gave
 
     def read(self, path: str, most: int | None = None) -> bytes:
         """Return a whole file, checked against the manifest.

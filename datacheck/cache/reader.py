@@ -25,7 +25,7 @@ from datacheck.cache.row_tables import RowTables
 from datacheck.cache.shards import Shards
 from datacheck.cache.store import open_store
 from datacheck.cache.stored import StoredArray
-from datacheck.errors import UsageError
+from datacheck.errors import UsageError, spelled
 from datacheck.mounts import is_local
 from datacheck.runtime.documents import check_values
 from datacheck.sample import ArraySpec
@@ -87,7 +87,7 @@ class Cache:
         return self.root.samples
 
     def __repr__(self) -> str:
-        return f"<Cache {self.path}: {len(self):,} samples of {', '.join(self.fields)}>"
+        return spelled(f"<Cache {self.path}: {len(self):,} samples of {', '.join(self.fields)}>")
 
     def __reduce__(self) -> tuple[Any, ...]:
         verify = "touch" if self.verify == "full" else self.verify

@@ -239,10 +239,10 @@ _OWN: dict[str, tuple[int, int]] = {
     "prlimit64": (302, 261), "sched_setaffinity": (203, 122),
 }  # fmt: skip
 _NEWEST = 450  # of the calls that were looked at; what a later kernel adds fails as unknown
-# By an argument: signals to any process when a file is ready, large pipes, leases, hints for a file's device; and not
-# to end with the parent.
+# By an argument: signals to any process when a file is ready, large pipes, leases, locks of parts of a file, hints for
+# its device; and not to end with the parent.
 _COMMANDS = (
-    ((72, 25), 1, (8, 10, 15, 1024, 1026, 1031, 1036, 1038)),  # fcntl
+    ((72, 25), 1, (6, 7, 8, 10, 15, 37, 38, 1024, 1026, 1031, 1036, 1038)),  # fcntl
     ((157, 167), 0, (1, 22)),  # prctl: PR_SET_PDEATHSIG, PR_SET_SECCOMP
 )
 _KNOWS_TRUNCATE = 3  # version of Landlock; before, who may read a file may empty it when it is opened

@@ -24,7 +24,7 @@ from datacheck.scan.pattern import NUMBER, patterns
 from datacheck.scan.together import Part, together
 from datacheck.schema.dump import dump_schema
 from datacheck.schema.load import FILES, WHOLE, builtin, load_schema, parse_schema
-from datacheck.schema.model import MOST_FIELDS, FieldSpec, SamplesSpec, Schema
+from datacheck.schema.model import FieldSpec, SamplesSpec, Schema, can_declare
 from datacheck.sources import matches, plan_work
 from datacheck.sources.base import file_templates
 from datacheck.sources.lerobot import EPISODE
@@ -500,8 +500,8 @@ def _look(schema: Schema, listing: Listing, files: int = 0) -> Look:
 def _written(
     said: Mapping[str, Any], guesses: Mapping[str, Guess], samples: int, notes: Sequence[str], why: str
 ) -> Draft:
-    if len(guesses) > MOST_FIELDS:
-        guesses = {"*": Guess({}, (f"{len(guesses):,} fields; a schema may declare {MOST_FIELDS:,}",))}
+    if not can_declare(guesses):
+        guesses = {"*": Guess({}, (f"{len(guesses):,} fields, more or of longer names than a schema may declare",))}
     fields = {name: found.spec for name, found in guesses.items()}
     schema = Schema.model_validate({**said, "fields": fields})
     made = f"Drafted by datacheck init from {counted(samples, 'sample')}."

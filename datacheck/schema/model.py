@@ -317,7 +317,23 @@ Change = Annotated[FieldSpec, BeforeValidator(_change), PlainSerializer(_said, r
 _NOTHING = FieldSpec()
 
 
-MOST_FIELDS = 1_000  # each has up to some tens of measured columns
+MOST_FIELDS, _NAME_BYTES = 1_000, 100_000  # each has up to some tens of measured columns, with its name in each
+
+
+def can_declare(names: Collection[str]) -> bool:
+    """Tell whether a schema may declare fields of these names: a scan's table has columns for each."""
+    return (
+        len(names) <= MOST_FIELDS and sum(len(name.encode("utf-8", "surrogatepass")) for name in names) <= _NAME_BYTES
+    )
+
+
+def _few(value: dict[str, FieldSpec]) -> dict[str, FieldSpec]:
+    if not can_declare(value):
+        msg = (
+            f"{len(value):,} fields; at most {MOST_FIELDS:,}, with {_NAME_BYTES:,} bytes of names in all, are declared"
+        )
+        raise ValueError(msg)
+    return value
 
 
 class Schema(_Model):
@@ -329,7 +345,7 @@ class Schema(_Model):
     samples: SamplesSpec
     near_names: bool = False
     columns: Columns | None = None
-    fields: dict[str, FieldSpec] = Field(default_factory=dict, max_length=MOST_FIELDS)
+    fields: Annotated[dict[str, FieldSpec], AfterValidator(_few)] = Field(default_factory=dict)
     attrs: dict[str, Counts] = Field(default_factory=dict)
     episode: EpisodeSpec | None = None
     windows: WindowsSpec | None = None

@@ -110,7 +110,7 @@ def _inside(folder: str, real: str, beat: Callable[[], object] | None) -> Iterat
 
 
 def _opened(root: Folder, place: str, path: str) -> int:
-    """Return a descriptor of a folder by its place on disk, by handle: a link that takes its place now leads nowhere."""
+    """Return a descriptor of a folder by its place on disk: a link that takes this place now leads nowhere."""
     if path.count("/") > DEPTH:
         msg = f"{path} in it is more than {DEPTH} folders deep"
         raise OSError(msg)

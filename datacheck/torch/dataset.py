@@ -17,7 +17,7 @@ from datacheck.cache.place import Verify
 from datacheck.cache.reader import Io
 from datacheck.cache.windows import WindowIndex
 from datacheck.digest import digest_bytes, digest_value
-from datacheck.errors import UsageError
+from datacheck.errors import UsageError, spelled
 from datacheck.torch.budget import Budget, budget_of
 from datacheck.torch.buffers import Buffers, Memory
 from datacheck.torch.collate import Batch, Column, Ragged, Row, Views, collate_rows
@@ -136,7 +136,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         return self._length
 
     def __repr__(self) -> str:
-        return f"<CachedDataset {self._path}: {len(self):,} items of {', '.join(self.fields)}>"
+        return spelled(f"<CachedDataset {self._path}: {len(self):,} items of {', '.join(self.fields)}>")
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in self.__dict__.items() if name not in _OF_A_PROCESS}

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tempfile
+import traceback
 import tracemalloc
 from contextlib import suppress
 from functools import reduce
@@ -29,6 +30,7 @@ from datacheck.cache.verify import verify
 from datacheck.cache.windows import Windows
 from datacheck.errors import CorruptionError, DatacheckError, UsageError
 from datacheck.sample import ArraySpec
+from datacheck.torch import CachedDataset
 from tests.cache.make import make_cache
 from tests.independent.test_readers import edit, redigest
 
@@ -598,3 +600,18 @@ def test_texts_of_a_batch_share_the_limit_of_json_values(tmp_path):
         assert cache.texts("talk", [0]) == [[[]] * 40]
         with pytest.raises(CorruptionError, match="about 160 values; at most 100 are read"):
             cache.texts("talk", [0, 1])
+
+
+def test_a_name_in_a_cache_acts_on_no_terminal_where_python_prints_it(tmp_path):
+    name = "a\x1b]0;owned\x07"
+    folder = make_cache(tmp_path, {name: ArraySpec("float32", ())}, [{name: np.float32(1)}])
+    for shown in (repr(open_cache(folder)), repr(CachedDataset(folder))):
+        assert r"a\x1b]0;owned\x07" in shown
+        assert "\x1b" not in shown
+    with pytest.raises(UsageError) as caught:
+        Windows.of({name: 1})
+    place = open_cache(folder)._place
+    with pytest.raises(CorruptionError) as damaged, place.sound("x"):
+        raise ValueError(name)
+    for error in (caught.value, damaged.value):
+        assert "\x1b" not in "".join(traceback.format_exception(error)).replace(repr(name), "")

@@ -94,6 +94,7 @@ def attempts(task, beat):
         "set its priority of reading": lambda: call(251, 1, os.getppid(), 0),
         "hold memory in a socket": hold_in_socket,
         "send open files": send_file,
+        "hold memory in locks": lambda: lock(inside / "file"),
         "send a message to a socket outside": lambda: send_datagram(outside / "socket"),
         "make rules of files": lambda: call(444, 0, 0, 1),
         "have the machine write all to its disk": lambda: call(306, os.open(inside, os.O_RDONLY)),
@@ -118,6 +119,11 @@ def flags(path):
         found = bytearray(8)
         fcntl.ioctl(file, 0x80086601, found)  # FS_IOC_GETFLAGS
         fcntl.ioctl(file, 0x40086602, bytes(found))  # FS_IOC_SETFLAGS
+
+
+def lock(path):
+    with path.open("rb") as file:
+        fcntl.lockf(file, fcntl.LOCK_SH, 1)
 
 
 def lease(path):
@@ -197,7 +203,7 @@ def test_a_child_without_one_can_do_all_of_it(place, monkeypatch):
     monkeypatch.setenv("DATACHECK_SANDBOX", "off")
     done, death = run(place, Sandbox((place["inside"],)))
     assert death is None
-    assert len(done) == 48
+    assert len(done) == 49
     assert (Path(place["outside"]) / "made").exists()
     assert not (Path(place["outside"]) / "doomed").exists()
 

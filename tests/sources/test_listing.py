@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.errors import FormatError, UsageError
-from datacheck.sources import stores
-from datacheck.sources import listing
+from datacheck.sources import listing, stores
 from datacheck.sources.entries import Entries, Entry
 from datacheck.sources.listing import Listing, carried, digest_entry, list_files, locate, stat_entry, target
 
