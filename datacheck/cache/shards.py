@@ -40,7 +40,7 @@ class Shards:
         limit: bytes of all files in it.
 
     Raises:
-        UsageError: it lies on a network file system, where a file may go that is mapped.
+        UsageError: it lies on a network file system, where a file may go that is mapped, or holds other files.
         StorageError: it cannot be made.
     """
 
@@ -54,7 +54,15 @@ class Shards:
             msg = f"{self.folder}: lies on a network file system. Name a folder on a disk of this machine."
             raise UsageError(msg)
         if not (self.folder / _LOCK).exists():
+            self._check_empty()
             fsops.write_file(self.folder / _LOCK, b"", sync=False, mode=0o644)
+
+    def _check_empty(self) -> None:
+        """Refuse a folder of other files: some may have names as shards have, and give way to them."""
+        names = [name for name in sorted(os.listdir(self.folder)) if not _UNFINISHED.fullmatch(name)]  # noqa: PTH208
+        if names and not (self.folder / _LOCK).exists():  # another process may have begun
+            msg = f"{self.folder}: holds other files, such as {names[0]}. Name a new or empty folder for shards."
+            raise UsageError(msg)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Shards, (self.folder, self.limit))

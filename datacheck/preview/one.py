@@ -76,7 +76,7 @@ def _of_past(
     why = "" if table.status[row] == CHECKED else table.reasons[row]
     chosen = Chosen(table.keys[row], table.splits[row], table.files[row], why, first)
     own = _with_own_tokenizer(schema, listing)
-    placed = with_rate(own.placed(listing.roots, listing.root), listing)
+    placed = with_rate(own.placed(listing.roots, listing.root), listing, table.files[row])
     sample: dict[str, Any] = {"fields": [], "why": why, "left_out": []}
     if not why:
         sample = _read(Reader(placed, listing.root, listing.roots, listing, strict=True), [chosen])

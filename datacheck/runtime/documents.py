@@ -113,6 +113,17 @@ def check_values(data: bytes, most: int = VALUES) -> None:
         raise ValueError(msg)
 
 
+def count_values(value: Any, most: int) -> int:
+    """Return how many values a mapping or list holds, at all depths; more than `most` are not counted to the end."""
+    count, waiting = 0, [value]
+    while waiting and count <= most:
+        some = waiting.pop()
+        some = some.values() if isinstance(some, dict) else some
+        count += len(some)
+        waiting += [each for each in some if isinstance(each, dict | list)]
+    return count
+
+
 class Arrays(Mapping[str, Array]):
     """The arrays of an .npz file that `numpy.savez` wrote: stored, not compressed, so none is larger than the file.
 

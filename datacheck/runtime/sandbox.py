@@ -232,6 +232,9 @@ _NEVER: dict[str, tuple[int | None, int]] = {
     "setsockopt": (54, 208), "sendmsg": (46, 211), "sendmmsg": (307, 269),  # large buffers, and files in flight
     "sync": (162, 81), "syncfs": (306, 267),  # the whole machine waits for its disk
     "inotify_init": (253, -1), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27),
+    # of which the whole machine has few
+    "io_setup": (206, 0), "io_destroy": (207, 1), "io_getevents": (208, 4), "io_submit": (209, 2),
+    "io_cancel": (210, 3), "io_pgetevents": (333, 292),
     "getxattr": (191, 8), "lgetxattr": (192, 9), "listxattr": (194, 11), "llistxattr": (195, 12),
 }  # fmt: skip
 # Those whose first argument names a process: 0, this one, is allowed.

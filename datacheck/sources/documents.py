@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from datacheck.errors import FormatError, MissingDependencyError
 from datacheck.formats.base import open_container
@@ -13,6 +13,7 @@ from datacheck.formats.jsonfile import named_values, parse_small
 from datacheck.formats.limits import check_bytes
 from datacheck.parallel import Limits, ordered_map
 from datacheck.runtime.beneath import File
+from datacheck.runtime.documents import count_values
 from datacheck.shapes import answers, check
 from datacheck.sources.roots import Roots, sandbox_of
 
@@ -59,24 +60,10 @@ def read_document(root: Path, roots: Mapping[str, Path], path: str, limit: int) 
 def _values(file: File) -> dict[str, Any]:
     with open_container(file) as container:
         values = named_values(container)
-    _check_values(values)
+    if count_values(values, _VALUES) > _VALUES:
+        msg = f"has more than {_VALUES:,} values, the limit of a document about a dataset"
+        raise FormatError(msg)
     return values
-
-
-def _check_values(values: dict[str, Any]) -> None:
-    """Refuse a document of too many values.
-
-    Raises:
-        FormatError: it has more.
-    """
-    count, waiting = 0, [cast("Collection[Any]", values.values())]
-    while waiting:
-        some = waiting.pop()
-        count += len(some)
-        if count > _VALUES:
-            msg = f"has more than {_VALUES:,} values, the limit of a document about a dataset"
-            raise FormatError(msg)
-        waiting += [each.values() if isinstance(each, dict) else each for each in some if isinstance(each, dict | list)]
 
 
 def _is_read(answer: Any) -> bool:

@@ -32,12 +32,13 @@ _LIMITS = Limits(item_s=60)
 _LOST_VIDEOS = "names videos that are not there"
 
 
-def with_rate(schema: Schema, listing: Listing) -> Schema:
+def with_rate(schema: Schema, listing: Listing, only: str = "") -> Schema:
     """Return the schema with the steps a second that LeRobot datasets tell, where it says none itself.
 
     Args:
         schema: the dataset's promise.
         listing: every file there is.
+        only: one file of the data, whose dataset alone is asked, and must be as it was listed; "" for all.
 
     Notes:
         What the schema says counts. Nothing is taken where two datasets tell different rates, or one tells none.
@@ -45,7 +46,10 @@ def with_rate(schema: Schema, listing: Listing) -> Schema:
     if schema.samples.each != "episode" or (schema.episode is not None and schema.episode.fps is not None):
         return schema
     try:
-        folders = {folder_of(item.path)[0] for item in plan_work(schema, listing).items}
+        files = [only] if only else [item.path for item in plan_work(schema, listing).items]
+        folders = {folder_of(path)[0] for path in files}
+        if only and not all(listing.holds(folder + INFO) for folder in folders):
+            return schema
         datasets = Roots(listing.root, listing.roots)
         rates = {read_rate(datasets.file(folder)) for folder in sorted(folders)}
     except FormatError:  # whoever reads the episodes says so

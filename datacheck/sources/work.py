@@ -26,6 +26,7 @@ from datacheck.table import Note
 _LIST, _COUNTS, _LACKING = "DC105", "DC111", "DC129"
 _EMPTY = "is an empty entry: it names no sample"
 _MOST_EMPTY = 1_000  # of a list that are told one by one
+_MOST_LINES = 10_000_000
 _MOST_FAULTS = 100_000  # lines of all lists that name no file, or one that was named before: each is a row or a note
 # Bytes of a line that names no file, and of its list's path, in a note; of longer ones there are the beginning and the
 # digest. A run has 4 KiB for each sample.
@@ -267,7 +268,7 @@ class _Lists:
         self._levels = max((DEPTH + 2 if "**" in t.text else t.text.count("/") + 1 for t in self._templates), default=0)
         self.notes: list[Note] = []
         self._lists: list[_Named] = []
-        self._faults = 0
+        self._faults = self._lines = 0
         self._broken: list[str] = []
         self._known = self._parsed()
         self._names = tuple(dict.fromkeys(name for t, names in self._known for name in (*names, *t.names)))
@@ -311,6 +312,12 @@ class _Lists:
         except (OSError, UnicodeDecodeError, FormatError) as error:
             self._broken.append(path)
             self._note(path, f"the list cannot be read, so all files are taken: {error}", names.get(_SPLIT, ""))
+            return
+        self._lines += len(entries)
+        if self._lines > _MOST_LINES:
+            self._broken.append(path)
+            why = f"lists have more than {_MOST_LINES:,} lines in all"
+            self._note(path, f"the list is not read, so all files are taken: {why}", names.get(_SPLIT, ""))
             return
         self._lists.append(self._named(path, names, entries))
 

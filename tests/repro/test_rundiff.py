@@ -18,7 +18,7 @@ from datacheck.errors import UsageError
 from datacheck.repro.diff.noise import noise_floor
 from datacheck.repro.diff.rundiff import diff_runs
 from datacheck.repro.diff.steps import CAUSES, Column, Parting, _longest_rise
-from datacheck.repro.runs.read import Trace
+from datacheck.repro.runs.read import Trace, read_run
 from tests.repro.traces import environment, evaluation, make_run, start, step
 
 
@@ -622,6 +622,27 @@ def test_what_is_held_of_a_run_has_a_limit(tmp_path, monkeypatch, limit, most, s
     monkeypatch.setattr(f"datacheck.repro.runs.read.{limit}", most)
     with pytest.raises(UsageError, match=said):
         diff_runs(a, a)
+
+
+def test_of_lines_only_what_is_compared_is_held(tmp_path):
+    """Of `[[],[],...]` each three bytes of a line take 64 of memory."""
+    a = make_run(tmp_path / "a", lines=[evaluation(1, loss=1.0) | {"junk": [[]] * 9, "more": 1}])
+    ((line,),) = read_run(a).evaluations.values()
+    assert set(line) <= {"step", "seen", "of", "values"}
+
+
+def test_each_value_of_a_start_counts_as_the_memory_that_it_takes(tmp_path, monkeypatch):
+    a = make_run(tmp_path / "a")
+    trace = a / "trace-00000.jsonl"
+    lines = [json.loads(line) for line in trace.read_text().splitlines()]
+    start = next(line for line in lines if line["kind"] == "start")
+    before = read_run(a).held
+    start["junk"] = [[]] * 1_000
+    trace.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert read_run(a).held - before > 64_000
+    monkeypatch.setattr("datacheck.repro.runs.read._STARTS", 60_000)
+    with pytest.raises(UsageError, match="bytes of starts"):
+        read_run(a)
 
 
 def test_evaluations_are_read_once(tmp_path, monkeypatch):

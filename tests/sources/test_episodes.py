@@ -360,6 +360,17 @@ def test_a_meta_folder_misses_no_file_elsewhere(tmp_path, place):
     assert not with_indexes(plan_work(spec, listing), spec, listing).notes
 
 
+def test_the_rate_that_a_dataset_tells_now_is_none_of_a_listing_of_before(tmp_path):
+    folder = v3(tmp_path / "data")
+    spec, listing, path = load_schema("lerobot"), list_files(folder), "data/chunk-000/file-000.parquet"
+    told = with_rate(spec, listing, path).episode
+    assert told == with_rate(spec, listing).episode != spec.episode
+    info = folder / "meta/info.json"
+    info.write_text(info.read_text() + " ")
+    assert with_rate(spec, listing, path).episode == spec.episode
+    assert with_rate(spec, listing).episode == told
+
+
 # ------------------------------------------------------------------------------------------------ LeRobot's own files
 
 

@@ -204,6 +204,17 @@ def test_lists_that_name_one_file_again_and_again_are_not_told_without_end(tmp_p
     assert sum(reason.startswith("has 1 more lines that name") for reason in reasons) == 5
 
 
+def test_lists_of_too_many_lines_in_all_are_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(work_of, "_MOST_LINES", 3)
+    write(tmp_path, "npz/a.npy", "npz/b.npy")
+    for name in ("one", "two"):
+        write(tmp_path, f"{name}.txt", text="a\nb\n")
+    work = plan(tmp_path, schema({"files": "npz/{id}.npy", "list": "{split}.txt"}))
+    assert [(item.path, item.split) for item in work.items] == [("npz/a.npy", "one"), ("npz/b.npy", "one")]
+    (note,) = work.notes
+    assert note.reason == "the list is not read, so all files are taken: lists have more than 3 lines in all"
+
+
 def test_one_list_for_all_splits(tmp_path):
     write(tmp_path, "train/a.npy", "val/b.npy", "val/c.npy")
     write(tmp_path, "scenes.txt", text="train/a\nval/b\n")

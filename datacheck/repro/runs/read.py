@@ -16,7 +16,7 @@ import orjson
 
 from datacheck.errors import UsageError
 from datacheck.runtime.beneath import read_file
-from datacheck.runtime.documents import MIB, check_values, open_document
+from datacheck.runtime.documents import MIB, check_values, count_values, open_document
 
 VERSION = 1
 ENVIRONMENT = "env.json"
@@ -30,7 +30,7 @@ _LINE = 16 * MIB  # the line of a start names every tensor of a model
 _FILE = 16 * MIB
 _TRACE_BYTES = 64 << 30
 _KEPT, _NOTE, _LOADER = 1000, 4000, 1 << 16  # loaders, notes of a trace; characters of a note, bytes of a loader
-_STARTS = 256 * MIB  # of all ranks
+_STARTS, _VALUE = 256 * MIB, 64  # bytes of all ranks; of memory for each value
 _EVALUATIONS, _EVALUATED = 1_000_000, 256 * MIB  # values of all ranks, and their bytes: each is held
 _STEPS = 10_000_000  # of a rank: of each the number is held
 
@@ -266,7 +266,7 @@ def _take(run: Run, rank: int, line: Line, nbytes: int) -> None:
     elif kind == "start" and rank not in run.starts:
         _check_version(trace.path, line)
         run.starts[rank] = line
-        run.held += nbytes
+        run.held += nbytes + _VALUE * count_values(line, _STARTS // _VALUE)
         _check_held(run)
     elif kind == "eval":
         _hold(run, rank, line, nbytes)
@@ -292,7 +292,8 @@ def _hold(run: Run, rank: int, line: Line, nbytes: int) -> None:
     name = line.get("name")
     values = {metric: value for metric, value in line["values"].items() if plain(value)}
     place = rank, name if isinstance(name, str) else "?"
-    run.evaluations.setdefault(place, []).append(line | {"values": values})
+    kept = {key: said for key in ("step", "seen", "of") if plain(said := line.get(key))}
+    run.evaluations.setdefault(place, []).append(kept | {"values": values})
 
 
 def _check_held(run: Run) -> None:
