@@ -62,6 +62,7 @@ class Container(ABC):
 
     passed: Sequence[str] = ()  # names of what is there and is of a kind that is no value, where the format knows
     opaque: bool = False  # some of these hold bytes: pictures, sounds
+    untyped: bool = False  # nothing says what its bytes are: they can be read, but not judged
 
     @abstractmethod
     def names(self) -> list[str]:

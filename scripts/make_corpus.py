@@ -6,7 +6,7 @@ tested; run it again only to add files.
 
 from __future__ import annotations
 
-from corpus import arrays, clouds, packed, pickles, stores, tables, tars, texts, videos
+from corpus import arrays, clouds, packed, pickles, stores, streams, tables, tars, texts, torches, videos
 from corpus.put import OUT
 
 MAKERS = (
@@ -14,6 +14,7 @@ MAKERS = (
     *(stores.zarr_good, stores.zarr_bad, clouds.plys, clouds.pcds, clouds.las, clouds.raw, clouds.meshes),
     *(texts.json_lines, texts.documents, texts.yamls, texts.plain, texts.images, videos.mp4s),
     *(tars.good, tars.bad, tables.good, tables.bad, packed.good, packed.bad),
+    *(pickles.appended, torches.good, torches.bad, streams.arrow, streams.tfrecords),
 )
 
 if __name__ == "__main__":

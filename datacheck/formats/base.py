@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ _HEAD_BYTES = 32
 HEAD_BYTES = 1 << 14  # enough for every header of a plain table
 _POINTER_BYTES = 1024  # a pointer has about 130 bytes; only files as small as this are looked at before they are read
 _WIDE = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")  # byte order marks of UTF-16 and UTF-32
+_SHARD = re.compile(r"-\d+-of-\d+$")
 _MAY_BE_EMPTY = frozenset({"text", "jsonl", "yaml", "kitti"})
 
 
@@ -102,13 +104,18 @@ def _by_suffix() -> dict[str, Format]:
 
 def format_of(name: str) -> Format | None:
     """Return the format that claims a file name, or None; opens nothing."""
-    known, lowered = _by_suffix(), name.lower()
+    known, lowered = _by_suffix(), unnumbered(name.lower())
     dot = lowered.find(".", lowered.rfind("/") + 1)
     while dot >= 0:  # the longest suffix first
         if lowered[dot:] in known:
             return known[lowered[dot:]]
         dot = lowered.find(".", dot + 1)
     return None
+
+
+def unnumbered(name: str) -> str:
+    """Return a file name without the number of a shard behind its ending: ``x.tfrecord-00000-of-00008``."""
+    return _SHARD.sub("", name) if "-of-" in name else name
 
 
 def store_markers() -> frozenset[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from datacheck.formats.base import format_of
+from datacheck.formats.base import format_of, unnumbered
 
 
 class Foreign(NamedTuple):
@@ -30,19 +30,13 @@ _MESH = "convert it to PLY or OBJ"
 _ROS = f"read its messages with the rosbags library, and {_LOADER}"
 
 FOREIGN = (
-    Foreign(
-        "Arrow", (".arrow", ".feather"),
-        f"write it as Parquet (Dataset.to_parquet of the datasets library), or {_LOADER}", (b"ARROW1",),
-    ),
     Foreign("MCAP", (".mcap",), f"read its messages with the mcap library, and {_LOADER}", (b"\x89MCAP0\r\n",)),
     Foreign("ROS 1 bag", (".bag",), _ROS, (b"#ROSBAG V",)),
     Foreign("SQLite (ROS 2 bags)", (".db3", ".sqlite", ".sqlite3"), _ROS, (b"SQLite format 3\0",)),
     Foreign(
-        "TFRecord", (".tfrecord", ".tfrecords", ".tfrecord.gz"),
-        f"read it with the tensorflow_datasets library, and {_LOADER}",
+        "packed TFRecord", (".tfrecord.gz", ".tfrecords.gz"), _UNPACK,
     ),
     Foreign("LMDB", (".mdb", ".lmdb"), f"read it with the lmdb library, and {_LOADER}"),
-    Foreign("PyTorch", (".pt", ".pth", ".ckpt"), f"save the tensors as .npz, or {_LOADER}"),
     Foreign("safetensors", (".safetensors",), f"save the tensors as .npz, or {_LOADER}"),
     Foreign("MATLAB", (".mat",), f"save its arrays as .npz, or {_LOADER}", (b"MATLAB 5.0 MAT-file",)),
     Foreign("USD", (".usd", ".usda", ".usdc", ".usdz"), _MESH, (b"PXR-USDC", b"#usda ")),
@@ -73,7 +67,6 @@ FOREIGN = (
 HEAD_BYTES = 32  # enough for each `Foreign.magic`
 
 _BY_SUFFIX = {suffix: one for one in reversed(FOREIGN) for suffix in one.suffixes}
-_SHARD = re.compile(r"-\d+-of-\d+$")  # x.tfrecord-00000-of-00008
 # What lies beside data and is none: no number of it is ever trained on.
 _NAMES = re.compile(
     r"(readme|licen[cs]e|notice|copying|citation|changelog|authors|contributing|makefile|dockerfile|version|requirements)"
@@ -93,7 +86,7 @@ def foreign_of(path: str, head: bytes = b"") -> Foreign | None:
         path: its name.
         head: its first bytes, where they are known.
     """
-    name = _SHARD.sub("", path.rpartition("/")[2].lower())
+    name = unnumbered(path.rpartition("/")[2].lower())
     dot = name.find(".")
     while dot >= 0:  # the longest ending first
         if name[dot:] in _BY_SUFFIX:

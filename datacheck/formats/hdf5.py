@@ -9,6 +9,8 @@ What is damaged or refused is listed, so that it cannot be missed, and raises wh
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -173,6 +175,8 @@ class _Hdf5(Many):
                         raise _TooManyError(listed)
                     stack.extend(self._visit(inside, seen, found))
             self._names = sorted(set(found))  # a damaged group may list a link twice
+            if len(self._names) < len(found):
+                _check_made(found)
         return self._names
 
     def _visit(self, inside: list[str], seen: set[Any], found: list[str]) -> list[str]:
@@ -440,6 +444,19 @@ class _Identified:
 def _address(h5: Any, item: Any) -> tuple[int, int]:
     info = h5.h5o.get_info(item)
     return info.fileno, info.addr
+
+
+def _check_made(names: Iterable[str]) -> None:
+    """Refuse two values of one name of which one is part of another: a member of a table, lengths of a list.
+
+    Raises:
+        FormatError: there are such.
+    """
+    double = [name for name, count in Counter(names).items() if count > 1]
+    made = next((name for name in double if "." in name.rpartition("/")[2]), None)
+    if made is not None:
+        msg = f"two values are named {made[:60]}"
+        raise FormatError(msg)
 
 
 def _readable(dtype: np.dtype[Any], h5: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,12 @@ from datacheck.runtime.beneath import Place
 from datacheck.sample import Container
 
 _PIXELS = 179_000_000  # Pillow's own limit for an error
-_KINDS = ("PNG", "JPEG", "MPO", "BMP", "PPM", "TIFF", "WEBP")
+_KINDS = ("PNG", "JPEG", "BMP", "PPM", "TIFF", "WEBP")  # JPEG takes those of several pictures (MPO) too
 _ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}
-_TAIL = 64 << 10
+_HEAD, _TAIL = 4 << 10, 64 << 10
+_COLOURS = {2: "RGB", 4: "gray with alpha", 6: "RGBA"}  # in PNG, by the number of the kind
+_PNM = re.compile(rb"P([2356])(?:\s+|\s*#[^\n]*\n)+(?:\d+(?:\s+|\s*#[^\n]*\n)+){2}(\d+)\s")
+_STORED = {b"2": {255, 65535}, b"5": {255, 65535}, b"3": {255}, b"6": {255}}  # largest values that Pillow leaves alone
 _CHANNELS = {"1": 1, "L": 1, "P": 1, "I": 1, "F": 1, "LA": 2, "PA": 2, "RGB": 3, "YCbCr": 3, "LAB": 3, "HSV": 3}
 _TYPES = {"1": "|b1", "I": "<i4", "F": "<f4", "I;16": "<u2", "I;16B": "<u2", "I;16L": "<u2"}
 
@@ -44,6 +48,7 @@ class _Image(Container):
         if name != "image":
             raise KeyError(name)
         self._check_end()
+        self._check_depth()
         with foreign("damaged image"):
             return plain(np.asarray(self._image))
 
@@ -51,6 +56,7 @@ class _Image(Container):
         if name != "image":
             raise KeyError(name)
         self._check_end()
+        self._check_depth()
         width, height = self._image.size
         mode = self._image.mode
         channels = 1 if mode.startswith("I;16") else _CHANNELS.get(mode, 4)
@@ -68,6 +74,25 @@ class _Image(Container):
         if mark not in self._tail():
             msg = "truncated image: it has no end mark"
             raise FormatError(msg)
+
+    def _check_depth(self) -> None:
+        """Refuse what Pillow would convert: colours of 16 bits to 8, and values of other ranges."""
+        head = self._head()
+        if self._image.format == "PNG" and head[24:25] == b"\x10" and head[25] in _COLOURS:
+            msg = (
+                f"16-bit {_COLOURS[head[25]]}, of which Pillow keeps 8 bits. Write the image as .npy or as 16-bit gray"
+            )
+            raise FormatError(msg)
+        found = _PNM.match(head) if self._image.format == "PPM" else None
+        if found is not None and int(found[2][:9]) not in _STORED[found[1]]:
+            msg = f"values up to {found[2][:9].decode()}, which Pillow scales. Write the image as .png or .npy"
+            raise FormatError(msg)
+
+    def _head(self) -> bytes:
+        if isinstance(self._source, bytes):
+            return self._source[:_HEAD]
+        with self._source.open("rb") as file:
+            return file.read(_HEAD)
 
     def _tail(self) -> bytes:
         if isinstance(self._source, bytes):

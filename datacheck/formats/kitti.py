@@ -80,7 +80,9 @@ def _looked_at(path: Place, size: int) -> Container | None:
     """Return the file as its first numbers say, None where they say nothing."""
     words = _head(path, size)
     if not _are_floats(words):
-        return _Raw(path, "bytes", np.dtype(np.uint8), (size,))
+        raw = _Raw(path, "bytes", np.dtype(np.uint8), (size,))
+        raw.untyped = True
+        return raw
     count = next((n for n in (4, 5, 6) if size % (4 * n) == 0 and _are_columns(words, n)), 0)
     return _Raw(path, "points", np.dtype("<f4"), (size // (4 * count), count)) if count else None
 

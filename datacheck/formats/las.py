@@ -14,7 +14,7 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import Values, check_bytes, check_expansion, foreign, plain
+from datacheck.formats.limits import Values, add_values, check_bytes, check_expansion, foreign, plain
 from datacheck.registry import require
 from datacheck.runtime.beneath import Place
 
@@ -86,7 +86,7 @@ def _open(path: Place, hint: Hint) -> Values:
         if all(name in names for name in _COLORS):
             values["colors"] = np.stack([plain(np.asarray(cloud[name])) for name in _COLORS], axis=-1)
         rest = [name for name in names if name not in {"X", "Y", "Z", *_COLORS}]
-        values |= {name: plain(np.asarray(cloud[name])) for name in rest}
+        add_values(values, ((name, plain(np.asarray(cloud[name]))) for name in rest))
     return Values(values)
 
 

@@ -13,6 +13,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -355,6 +356,19 @@ def _nested(array: Array, convert: Any) -> Any:
     return flat.reshape(array.shape).tolist()
 
 
+def add_values(values: dict[str, Any], more: Iterable[tuple[str, Any]]) -> None:
+    """Add values by name.
+
+    Raises:
+        FormatError: a name is there already: of a field of the file, or of one that is made of several.
+    """
+    for name, value in more:
+        if name in values:
+            msg = f"two values are named {name[:60]}"
+            raise FormatError(msg)
+        values[name] = value
+
+
 def expand(name: str, array: Array) -> dict[str, Any]:
     """Return an array as named values: itself, or ``name.member`` per member of a structured one.
 
@@ -363,7 +377,9 @@ def expand(name: str, array: Array) -> dict[str, Any]:
     """
     if array.dtype.names is not None:
         parts = [expand(f"{name}.{m}", array[m]) for m in array.dtype.names if m]
-        return {key: value for part in parts for key, value in part.items()}
+        values: dict[str, Any] = {}
+        add_values(values, chain.from_iterable(part.items() for part in parts))
+        return values
     try:
         return {name: strings(array) if array.dtype.kind in "SUT" else plain(array)}
     except FormatError as error:

@@ -11,6 +11,7 @@ import math
 import re
 import zipfile
 from functools import lru_cache
+from itertools import pairwise
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,7 @@ from datacheck.sample import Array, Container
 _MAGIC = b"\x93NUMPY"
 _HEADER_BYTES = 10_000  # NumPy's own limit
 _FIRST_READ = 1 << 16  # most of 83,000 pose files end here
+_ZIPPED = b"PK\x03\x04"
 _PART = re.compile(r"[<>|=]?[?biufcSUVOMm]\d*(\[[\w/]+\])?")
 _RATIO, _FLOOR_BYTES = 200, 64 << 20  # of a zip member: how far it may expand, and how large it may always be
 _SKIPPED = 1 << 20  # bytes of a member that are unpacked at once
@@ -222,7 +224,12 @@ class _Npz(Many):
         check_bytes(sum(info.file_size for info in archive.infolist()), "the members together", 4 * VALUE_BYTES)
 
     def names(self) -> list[str]:
-        return sorted(name for member in self._members for name in self._names_of(member))
+        names = sorted(name for member in self._members for name in self._names_of(member))
+        double = next((name for name, other in pairwise(names) if name == other), None)
+        if double is not None:  # a member of a structured array, and an array of that name
+            msg = f"two values are named {double[:60]}"
+            raise FormatError(msg)
+        return names
 
     def _names_of(self, member: str) -> list[str]:
         """Return what one member holds; only structured and object arrays need more than the header."""
@@ -343,6 +350,13 @@ def _open_npz(file: Place | IO[bytes], hint: Hint) -> Container:
     del hint
     with foreign("damaged .npz"):
         archive = zipfile.ZipFile(file)
+        assert archive.fp is not None
+        archive.fp.seek(0)
+        begin = archive.fp.read(len(_ZIPPED))
+    if begin != _ZIPPED and archive.filelist:
+        archive.close()
+        msg = f"a zip behind {begin!r}: NumPy goes by the first bytes of a file"
+        raise FormatError(msg)
     try:
         return _Npz(archive)
     except FormatError:
@@ -360,4 +374,4 @@ def _npz_inside(data: bytes, hint: Hint) -> Container:
 
 
 NPY = Format("npy", (".npy",), _open, _parse_whole, _table, magic=(_MAGIC,))
-NPZ = Format("npz", (".npz",), _open_npz, magic=(b"PK\x03\x04",), member=_npz_inside, points=True)
+NPZ = Format("npz", (".npz",), _open_npz, magic=(_ZIPPED,), member=_npz_inside, points=True)

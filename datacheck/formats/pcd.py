@@ -13,7 +13,7 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import Values, check_bytes, check_expansion, declared, numbers, plain
+from datacheck.formats.limits import Values, add_values, check_bytes, check_expansion, declared, numbers, plain
 from datacheck.runtime.beneath import Place
 from datacheck.sample import Array
 
@@ -181,7 +181,8 @@ def _values(columns: dict[str, Array]) -> dict[str, Any]:
             values["colors"] = np.ascontiguousarray(channels[:, :3])
             if packed == "rgba":
                 values["alpha"] = np.ascontiguousarray(channels[:, 3])
-    return values | {name: plain(column) for name, column in rest.items()}
+    add_values(values, ((name, plain(column)) for name, column in rest.items()))
+    return values
 
 
 def _open(path: Place, hint: Hint) -> Values:

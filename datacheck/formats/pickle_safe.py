@@ -1,7 +1,8 @@
 """Pickles (HO3D's meta files, SceneLeap's saved dicts) without running anything that a pickle asks for.
 
 The machine may call a handful of functions, all of them below, and each returns a plain record of this module: no
-NumPy code ever sees an argument from the file unchecked. A pickle that names anything else is refused.
+NumPy code ever sees an argument from the file unchecked. A pickle that names anything else is refused. joblib writes
+the numbers of each array behind its wrapper, in the middle of the pickle; they are taken from there.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import operator
 import pickle
 import pickletools
 import re
-from collections.abc import Callable, Set
-from typing import Any
+import zlib
+from collections.abc import Callable, Mapping, Set
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -26,9 +28,11 @@ from datacheck.formats.limits import (
     DEPTH,
     FIELDS,
     FLOOR_BYTES,
+    RATIO,
     TEXT_BYTES,
     Values,
     check_bytes,
+    check_expansion,
     check_keys,
     expand,
     foreign,
@@ -77,12 +81,15 @@ class _Record:
     """The record of a pickled array: checked shape, dtype and data."""
 
     __slots__ = ("axes", "built", "objects", "value")
+    axes: int  # of an object array
+    built: bool
+    value: Array
+    objects: Any  # of an object array: flat, or the one object of one without axes
 
-    def __init__(self) -> None:
-        self.built = False
-        self.value: Array = np.empty(0)
-        self.axes = 0  # of an object array
-        self.objects: Any = None  # of an object array: flat, or the one object of one without axes
+    def __new__(cls) -> Self:
+        record = super().__new__(cls)  # pickles make the records of joblib without calling __init__
+        record.axes, record.built, record.value, record.objects = 0, False, np.empty(0), None
+        return record
 
     def __setstate__(self, state: Any) -> None:
         if self.built or len(state) not in {4, 5}:
@@ -137,6 +144,43 @@ def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any) -> _Record:
     return record
 
 
+class _Appended(_Record):
+    """The record of an array that joblib writes behind its wrapper; a subclass for each pickle knows the bytes."""
+
+    __slots__ = ()
+    data: bytes
+    stream: io.BytesIO  # over these; the unpickler stands where the array begins
+
+    def __setstate__(self, state: Any) -> None:
+        if self.built or not isinstance(state, dict) or state.get("subclass") is not _NDARRAY:
+            msg = "an array of joblib whose state is set twice, or of a foreign class"
+            raise FormatError(msg)
+        self.built = True
+        sizes, dtype = _shape(state.get("shape")), state.get("dtype")
+        if not isinstance(dtype, _Dtype):
+            msg = "an array of joblib without a type"
+            raise FormatError(msg)
+        dtype.used = True
+        if dtype.value.hasobject:
+            found = _Unpickler(self.stream, encoding="latin1").load()  # a pickle within, as joblib writes it
+            self.objects = found.objects if isinstance(found, _Record) else None
+            if self.objects is None:
+                msg = "an array of objects that joblib did not write"
+                raise FormatError(msg)
+            return
+        if state.get("numpy_array_alignment_bytes") is not None:
+            self.stream.seek(int.from_bytes(self.stream.read(1), "little"), io.SEEK_CUR)
+        count, at = math.prod(sizes), self.stream.tell()
+        nbytes = count * dtype.value.itemsize
+        if dtype.value.itemsize == 0 or at + nbytes > len(self.data):
+            found = max(0, len(self.data) - at)
+            msg = f"an array of shape {sizes} and type {dtype.value} needs {nbytes:,} bytes, {found:,} follow"
+            raise FormatError(msg)
+        flat = np.frombuffer(self.data, dtype.value, count, at) if count else np.empty(0, dtype.value)
+        self.value = flat.reshape(sizes[::-1]).T if state.get("order") == "F" else flat.reshape(sizes)
+        self.stream.seek(nbytes, io.SEEK_CUR)
+
+
 def _encode(value: str, encoding: str = "latin1") -> bytes:
     if encoding not in {"latin1", "latin-1", "iso-8859-1"}:
         msg = f"pickled bytes in encoding {encoding[:20]!r}"
@@ -148,8 +192,17 @@ def _no_bytes() -> bytes:
     return b""  # how protocols 0 to 2 write empty bytes
 
 
-def _mapping(*items: Any) -> dict[Any, Any]:
-    return dict(*items)
+class _Mapping(dict[Any, Any]):
+    """What an OrderedDict is read as; attributes that it has beside its entries (of a model's state) are dropped."""
+
+    __slots__ = ()
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+
+def _mapping(*items: Any) -> _Mapping:
+    return _Mapping(*items)
 
 
 class _Call:
@@ -183,17 +236,84 @@ for _root in ("numpy.core", "numpy._core"):
     _ALLOWED[f"{_root}.numeric", "_frombuffer"] = _Call(_frombuffer)
 
 
-class _Unpickler(pickle.Unpickler):  # noqa: S301  every name that it may look up is in _ALLOWED
+class _Names:
+    """What an unpickler may look up: every name is in `allowed`."""
+
+    allowed: Mapping[tuple[str, str], Any] = _ALLOWED
+    stored: Callable[[Any], Any] | None = None
+
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         try:
-            return _ALLOWED[module_name, global_name]
+            return self.allowed[module_name, global_name]
         except KeyError:
-            msg = f"the pickle asks for {module_name}.{global_name}; only NumPy arrays and plain values are read"
+            msg = f"the pickle asks for {module_name}.{global_name}; only arrays and plain values are read"
             raise FormatError(msg, "DC110") from None
 
     def persistent_load(self, pid: Any, /) -> Any:
+        if self.stored is not None:
+            return self.stored(pid)
         msg = "the pickle refers to an object outside itself"
         raise FormatError(msg, "DC110")
+
+
+class _Unpickler(_Names, pickle.Unpickler):  # noqa: S301
+    pass
+
+
+class _PlainUnpickler(_Names, pickle._Unpickler):  # noqa: SLF001
+    """In Python: an index into its memo, however large, takes no memory."""
+
+
+class Outside(NamedTuple):
+    """What a pickle may name beside NumPy's, of a format that has a pickle inside.
+
+    Args:
+        names: by module and name; records, `call` or text.
+        stored: returns what an identifier of an object outside the pickle stands for.
+    """
+
+    names: Mapping[tuple[str, str], Any]
+    stored: Callable[[Any], Any]
+
+
+def call(function: Callable[..., Any]) -> Any:
+    """Return a function in a form that no pickle can change, for `Outside.names`."""
+    return _Call(function)
+
+
+def record_of(array: Array) -> Any:
+    """Return an array in the form in which no pickle can change it: what a function of `Outside.names` returns."""
+    record = _Record()
+    record.built, record.value = True, array
+    return record
+
+
+def load(stream: io.BytesIO, outside: Outside | None = None) -> Any:
+    """Return what one pickle of a stream holds, arrays as records, and leave the stream behind it.
+
+    Raises:
+        FormatError: as of `unpickle`.
+    """
+    data = stream.getvalue()
+    appended = _JOBLIB in data
+    kind: Any = _Unpickler
+    if not budget.BY_SIZE:  # else a child has the limit already, and to look at each opcode takes a quarter of the time
+        if appended or outside is not None:  # what stands between the opcodes is none
+            kind = _PlainUnpickler
+        else:
+            _check_memo(data)
+    copyreg.clear_extension_cache()  # cached EXT opcodes would bypass find_class
+    with foreign("damaged pickle"):
+        unpickler = kind(stream, encoding="latin1")
+        if appended:
+            own = type("_Appended", (_Appended,), {"__slots__": (), "data": data, "stream": stream})
+            unpickler.allowed = {**_ALLOWED, ("joblib.numpy_pickle", _JOBLIB.decode()): own}
+        if outside is not None:
+            unpickler.allowed, unpickler.stored = {**unpickler.allowed, **outside.names}, outside.stored
+        return unpickler.load()
+
+
+_JOBLIB = b"NumpyArrayWrapper"
 
 
 def unpickle(data: bytes, sole: str = "", prefix: str = "") -> dict[str, Any]:
@@ -212,7 +332,24 @@ def unpickle(data: bytes, sole: str = "", prefix: str = "") -> dict[str, Any]:
     Raises:
         FormatError: damaged, or it asks for something other than arrays, text, numbers, lists and mappings.
     """
-    root = _unwrapped(_loaded(data), _budget(data), DEPTH)
+    return values_of(_loaded(data), len(data), sole, prefix)
+
+
+def values_of(root: Any, nbytes: int, sole: str = "", prefix: str = "") -> dict[str, Any]:
+    """Return what `load` found as values by name, as `unpickle` does.
+
+    Args:
+        root: what was found.
+        nbytes: that hold it.
+        sole, prefix: as of `unpickle`.
+
+    Raises:
+        FormatError: it is far larger than its bytes, nested too deep, or has keys that are no names.
+    """
+    check_keys(len(root) if isinstance(root, dict) else 0)
+    if isinstance(root, tuple) and root and all(isinstance(item, _Record) for item in root):
+        root = dict(enumerate(root))  # coordinates, colours, labels
+    root = _unwrapped(root, _budget(nbytes), DEPTH)
     values: dict[str, Any] = {}
     if isinstance(root, dict):
         for key, item in root.items():
@@ -234,21 +371,16 @@ def unpickle_whole(data: bytes) -> Any:
     Raises:
         FormatError: as of `unpickle`, or it holds an array of objects that has axes.
     """
-    return _whole(_loaded(data), _budget(data), DEPTH)
+    return _whole(_loaded(data), _budget(len(data)), DEPTH)
 
 
 def _loaded(data: bytes) -> Any:
     check_bytes(len(data), "the pickle", TEXT_BYTES)
-    if not budget.BY_SIZE:  # else a child has the limit already, and to look at each opcode takes a quarter of the time
-        _check_memo(data)
-    copyreg.clear_extension_cache()  # cached EXT opcodes would bypass find_class
     stream = io.BytesIO(data)
-    with foreign("damaged pickle"):
-        root = _Unpickler(stream, encoding="latin1").load()
+    root = load(stream)
     if stream.tell() != len(data):
         msg = f"{len(data) - stream.tell():,} bytes follow the pickle"
         raise FormatError(msg)
-    check_keys(len(root) if isinstance(root, dict) else 0)
     return root
 
 
@@ -293,8 +425,8 @@ class _Budget:
             raise FormatError(msg)
 
 
-def _budget(data: bytes) -> _Budget:
-    return _Budget(1000 + 2 * len(data), FLOOR_BYTES + 2 * len(data))
+def _budget(nbytes: int) -> _Budget:
+    return _Budget(1000 + 2 * nbytes, FLOOR_BYTES + 2 * nbytes)
 
 
 def _whole(item: Any, budget: _Budget, depth: int) -> Any:
@@ -512,6 +644,7 @@ _moulds: dict[int, list[_Mould | None]] = {}  # by size; None for one that was t
 def _parse(data: bytes, hint: Hint) -> Container:
     """Parse a pickle; of many that differ in the data of their arrays only the first is unpickled."""
     del hint
+    data = _unpacked(data) if data[:2] in _PACKED else data
     if len(data) > _MOULD_BYTES:
         return Values(unpickle(data))
     known = _moulds.get(len(data), [])
@@ -526,6 +659,20 @@ def _parse(data: bytes, hint: Hint) -> Container:
             del _moulds[next(iter(_moulds))]
         _moulds[len(data)] = []  # a second one of this size is worth the search
     return Values(values)
+
+
+_PACKED = frozenset({b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda", b"\x1f\x8b"})  # zlib of joblib; gzip
+
+
+def _unpacked(data: bytes) -> bytes:
+    with foreign("damaged compressed pickle"):
+        stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # tells zlib and gzip by their headers
+        found = stream.decompress(data, min(TEXT_BYTES, max(FLOOR_BYTES, RATIO * len(data))) + 1)
+        check_expansion(len(found), len(data), "the pickle")
+        if not stream.eof:
+            msg = "a compressed pickle that is cut short"
+            raise FormatError(msg)
+        return found
 
 
 def _open(path: Place, hint: Hint) -> Container:

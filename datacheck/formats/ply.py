@@ -15,7 +15,7 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import Values, check_bytes, declared, numbers, plain, text_lines, triangles
+from datacheck.formats.limits import Values, add_values, check_bytes, declared, numbers, plain, text_lines, triangles
 from datacheck.runtime.beneath import Place
 from datacheck.sample import Array
 
@@ -82,6 +82,9 @@ def _header(data: bytes) -> tuple[str, list[_Element], int]:
         except (KeyError, IndexError, ValueError) as error:
             msg = f"PLY header line {line[:60]!r} cannot be read"
             raise FormatError(msg) from error
+    if len({element.name for element in elements}) < len(elements):
+        msg = "the PLY header declares two elements of one name"
+        raise FormatError(msg)
     return order, elements, found.end()
 
 
@@ -284,12 +287,11 @@ def _values(elements: list[tuple[_Element, Columns]]) -> dict[str, Any]:
                 values[group] = plain(np.stack([rest.pop(p)[0] for p in parts], axis=-1))
         for name, (flat, lengths) in rest.items():
             if lengths is None:
-                values[prefix + name] = plain(flat)
+                add_values(values, [(prefix + name, plain(flat))])
             elif element.name == "face" and name in _CORNERS:
-                values["faces"] = triangles(lengths, flat)
+                add_values(values, [("faces", triangles(lengths, flat))])
             else:
-                values[prefix + name] = plain(flat)
-                values[f"{prefix}{name}.lengths"] = lengths
+                add_values(values, [(prefix + name, plain(flat)), (f"{prefix}{name}.lengths", lengths)])
     return values
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import DEPTH, Values, check_bytes, check_keys, foreign
+from datacheck.formats.limits import DEPTH, Values, add_values, check_bytes, check_keys, foreign
 from datacheck.formats.parsed import from_python, to_json
 from datacheck.runtime.beneath import Place
 
@@ -90,7 +90,7 @@ def _open(path: Place, hint: Hint) -> Values:
         except FormatError as error:
             value = FormatError(f"{key}: {error}")
         if value is not None:
-            values[str(key)] = value
+            add_values(values, [(str(key), value)])
     return Values(values, [str(key) for key, item in root.items() if item is None])
 
 

@@ -33,6 +33,7 @@ _NODES = 100_000
 _CHUNKS = 1_000_000
 _ABSENT = 10_000  # chunks that are not there, from which on only the others are asked for
 _PRESENT = 100_000  # others at most; of more, asking for all costs little more
+_NEW = "zarr.json"  # of version 3
 _SOLE = "array"
 _ROOT = ""
 
@@ -92,17 +93,33 @@ def _metadata(path: File) -> dict[str, Any]:
     return _parsed(_document(path), path.name)
 
 
+def _node(folder: File) -> str:
+    """Return the name of the document that makes a folder an array or a group; "" where there is none.
+
+    Raises:
+        FormatError: there are documents of both versions.
+    """
+    old = next((name for name in (".zarray", ".zgroup") if (folder / name).is_file()), "")
+    if not (folder / _NEW).is_file():
+        return old
+    if old:
+        msg = f"{old} beside {_NEW}: versions 2 and 3 of zarr read different arrays. Remove one of the two"
+        raise FormatError(msg)
+    return _NEW
+
+
 def _kind(folder: File) -> str:
     """Return "array", "group" or "" for a folder, by its metadata files."""
-    if (folder / ".zarray").is_file():
+    name = _node(folder)
+    if name == ".zarray":
         return "array"
-    if (folder / "zarr.json").is_file():
-        kind = _metadata(folder / "zarr.json").get("node_type")
+    if name == _NEW:
+        kind = _metadata(folder / _NEW).get("node_type")
         if kind not in ("array", "group"):  # it may be a list, which no set can look for
             msg = "zarr.json names no node_type array or group: an early draft of version 3, or no Zarr store"
             raise FormatError(msg)
         return str(kind)
-    if not (folder / ".zgroup").is_file():
+    if not name:
         return ""
     if _metadata(folder / ".zgroup").get("zarr_format") != 2:
         msg = ".zgroup names no zarr_format 2"
@@ -112,8 +129,8 @@ def _kind(folder: File) -> str:
 
 def _described(folder: File) -> _Array:
     """Return the checked metadata of an array, with the bytes in which they stand: zarr gets to see no others."""
-    version = 2 if (folder / ".zarray").is_file() else 3
-    name = ".zarray" if version == 2 else "zarr.json"
+    name = ".zarray" if _node(folder) == ".zarray" else _NEW
+    version = 2 if name == ".zarray" else 3
     document = _document(folder / name)
     meta = _parsed(document, name)
     with foreign("damaged Zarr metadata"):
@@ -311,8 +328,8 @@ class _Store(Container):
         """What the root says of all arrays and groups below it, by path; of version 2 by that of their documents."""
         if (self._root / ".zmetadata").is_file():
             found = _metadata(self._root / ".zmetadata").get("metadata")
-        elif (self._root / "zarr.json").is_file():
-            outer = _metadata(self._root / "zarr.json").get("consolidated_metadata")
+        elif (self._root / _NEW).is_file():
+            outer = _metadata(self._root / _NEW).get("consolidated_metadata")
             found = outer.get("metadata") if isinstance(outer, dict) else None
         else:
             found = None
@@ -359,8 +376,8 @@ class _Store(Container):
     def attrs(self, name: str = "") -> dict[str, Any]:
         """Return the attributes of a group or array: arrays, text, JSON."""
         folder = self._folder(name.strip("/") if name != _SOLE or self._kind != "array" else _ROOT)
-        if (folder / "zarr.json").is_file():
-            found = _metadata(folder / "zarr.json").get("attributes")
+        if (folder / _NEW).is_file():
+            found = _metadata(folder / _NEW).get("attributes")
         elif (folder / ".zattrs").is_file():
             found = _metadata(folder / ".zattrs")
         else:

@@ -13,6 +13,7 @@ from datacheck.table import Measured
 _TEXT = frozenset(
     [
         "dtype",
+        "far_field",
         "id",
         "image_convention",
         "makeup",
@@ -31,7 +32,8 @@ _WHOLE = frozenset(["bad_row", "count", "dims", "ndim", "nonfinite"])  # whole n
 _ONE = frozenset([
     "absent", "again", "alike_value", "angle", "answers", "back", "bad_row", "bare", "behind", "bom", "bone", "box",
     "boxes", "bytes", "class", "closed", "content", "copies", "count", "cut", "declared", "depth", "distinct",
-    "empty", "equal", "euler", "exact", "faces", "fast_joint", "first_dark", "flat", "flatness", "follows",
+    "empty", "equal", "euler", "exact", "faces", "far_high", "far_label", "far_low", "far_of", "far_rest", "far_rows",
+    "fast_joint", "first_dark", "flat", "flatness", "follows",
     "frames", "front", "grain", "head", "high", "highest", "hollow", "ids", "ignored", "instance", "jerk",
     "largest", "last_column", "last_row", "leap", "leap_at", "lengthless", "lone", "longest", "low", "lowest",
     "mark", "marked", "marker", "markers", "moments", "moves", "mute", "n", "nan", "ndim", "near", "negative",

@@ -34,6 +34,8 @@ UNREAD = "DC113"
 _TOLD = 2  # formats without a reader that an error names
 _PEEKED = 16  # kinds of files without a known ending whose first bytes are read
 _DESCRIBE = "describe them in the schema, or scan them with one of their own (--schema files reads every file)"
+_UNTYPED = ".bin"  # all other files of this ending are read whole at each level that reads values
+_DECLARE = "declare the field with its dtype and shape, or scan what your loader returns (--loader MODULE:FUNCTION)"
 _SKIPPED = "a library that reads it is not installed"
 
 
@@ -132,10 +134,14 @@ def coverage(past: Past, schema: Schema, level: Depth) -> Coverage:
     told = {note.key: note.reason for note in past.notes if note.code == UNREAD}
     rest = [(path, _named(path, told)) for path in unopened if path not in left]
     rest += [(path, (_name(path), _SKIPPED)) for path in sorted(lacking)]
+    whole = own & (entries.digests == coded(NOT_WHOLE))
+    if level != "structure":
+        untyped = [entries.paths[at] for at in np.flatnonzero(whole) if entries.paths[at].lower().endswith(_UNTYPED)]
+        rest += [(path, (f"{_UNTYPED} of a type that nothing says", _DECLARE)) for path in untyped]
     kinds = _kinds(past.listing, rest)
     passed = _bytes(past.listing, left)
     opened = max(0, nbytes - passed - sum(kind.nbytes for kind in kinds))
-    partly = min(opened, int(sizes[own & (entries.digests == coded(NOT_WHOLE))].sum()))
+    partly = min(opened, int(sizes[whole].sum()))
     met, read = _fields(past, schema, level)
     guessed = bool(options_of(schema, catalogue()[UNREAD])["left_out"])
     return Coverage(nbytes, opened, partly, passed, met, read, kinds, guessed)

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from datacheck.errors import UsageError
-from datacheck.formats.base import format_of
+from datacheck.formats.base import format_of, unnumbered
 from datacheck.parallel import Limits, ordered_map
 from datacheck.rules.base import counted, listed
 from datacheck.scan.axes import name_axes, usual_length
-from datacheck.scan.guess import Guess, cut, guess, inner_samples, says_role
+from datacheck.scan.guess import UNTYPED, Guess, cut, guess, inner_samples, says_role
 from datacheck.scan.look import Seen
 from datacheck.scan.misfit import by_ending, unreadable
-from datacheck.scan.pattern import patterns
+from datacheck.scan.pattern import NUMBER, patterns
 from datacheck.scan.together import Part, together
 from datacheck.schema.dump import dump_schema
 from datacheck.schema.load import FILES, WHOLE, builtin, load_schema, parse_schema
@@ -110,19 +110,23 @@ def draft(data: Path) -> Draft:
     kind, paths = _main_kind(readable, listing)
     (pattern,) = patterns([(paths, kind)])
     depths = len({path.count("/") for path in paths})
+    alike = [] if depths > 1 else _alike_kinds(readable, listing, kind, pattern, data)
+    paths = sorted([*paths, *(path for more, _ in alike for path in more)])
     why = f"{len(paths):,} files at {depths} depths" if depths > 1 else counted(len(paths), "file")
-    said: dict[str, Any] = {"datacheck": 1, "name": _name(data), "samples": {"files": pattern}}
+    # without placeholders: files of one name with two endings would be two samples of one name
+    files = [re.sub(r"\{\w+\}", "*", text) for text in (pattern, *(text for _, text in alike))] if alike else pattern
+    said: dict[str, Any] = {"datacheck": 1, "name": _name(data), "samples": {"files": files}}
     each = _each(root, kind, _spread(paths, 5))
     if each:
         said["samples"] |= {"each": each}
     look = _look(_open(said), listing)
-    inner = "" if each else inner_samples(look.fields, len(paths), kind)
+    inner = "" if each or _are_tables(look) else inner_samples(look.fields, len(paths), kind)
     if inner:
         said["samples"] |= {"each": inner}
         why += f", each {'row' if inner == 'row' else 'element'} of which looks like a sample"
         look = _look(_open(said), listing)
     fields, samples = look.fields, look.samples
-    few = 2 * _size(listing, paths) < _size(listing, readable) or kind.lower() in _PICTURES
+    few = 2 * _size(listing, paths) < _size(listing, readable) or kind.lower() in _PICTURES or UNTYPED in fields
     if not each and not inner and len(paths) < len(readable) and few:
         return _of_any(data, listing, readable, look)
     _refuse_nothing(root, paths, look)
@@ -133,6 +137,11 @@ def draft(data: Path) -> Draft:
         found = guess(name, seen, axes, samples, files)
         guesses |= cut(name, seen, found, files) or {name: found}
     return _written(_guessed(said, listing, paths), guesses, samples, [*_others(listing, set(paths)), *look.notes], why)
+
+
+def _are_tables(look: Look) -> bool:
+    """Tell whether files have hardly a column in common: they are tables of several kinds, not rows of one."""
+    return bool(look.fields) and all(2 * seen.samples <= look.samples for seen in look.fields.values())
 
 
 def _refuse_nothing(root: Path, paths: Sequence[str], look: Look) -> None:
@@ -394,11 +403,38 @@ def _main_kind(paths: Sequence[str], listing: Listing) -> tuple[str, list[str]]:
     return ending, [path for path in paths if _ending(path) == ending]
 
 
+def _alike_kinds(
+    readable: Sequence[str], listing: Listing, kind: str, pattern: str, data: Path
+) -> list[tuple[list[str], str]]:
+    """Return paths and pattern of files of other endings that hold the same as those of the main one."""
+    kinds: dict[str, list[str]] = {}
+    for path in readable:
+        if format_of(path) is format_of(f"x{kind}") and kind.lower() not in _BESIDE:
+            kinds.setdefault(_ending(path), []).append(path)
+    kinds.pop(kind, None)
+    head = {"datacheck": 1, "name": _name(data)}
+    main = _look(_open({**head, "samples": {"files": pattern}}), listing).fields if kinds else {}
+    found = list[tuple[list[str], str]]()
+    for ending, paths in sorted(kinds.items()):
+        (text,) = patterns([(paths, ending)])
+        fields = _look(_open({**head, "samples": {"files": text}}), listing).fields
+        if fields and main.keys() == fields.keys() and all(_same(seen, fields[name]) for name, seen in main.items()):
+            found.append((paths, text))
+    return found
+
+
+def _same(one: Seen, other: Seen) -> bool:
+    """Tell whether fields are alike, and arrays of one width: tables of several widths are of several kinds."""
+    written = bool({"text", "json"} & one.dtypes.keys())
+    return one.like(other) and (written or (one.item is not None and one.item == other.item))
+
+
 def _ending(path: str) -> str:
     """Return the ending of a path as it is written: patterns tell capitals."""
     found = format_of(path)
-    known = (s for s in (found.suffixes if found else ()) if path.lower().endswith(s))
-    return path[-len(next(known, PurePosixPath(path).suffix)) or len(path) :]
+    name = unnumbered(path)
+    known = (s for s in (found.suffixes if found else ()) if name.lower().endswith(s))
+    return name[-len(next(known, PurePosixPath(path).suffix)) or len(path) :] + NUMBER * (name != path)
 
 
 def _name(data: Path) -> str:
@@ -419,6 +455,11 @@ def _each(root: Path, ending: str, paths: Sequence[str]) -> str:
     for outcome in ordered_map(_GROUPS, [task], limits=Limits(item_s=30), sandbox=sandbox_of(root, {})):
         for payload in outcome.payloads:
             found.update(payload["found"].values())
+    own = [text for text in found if text.count("/") == 1 and not text.endswith("*")]
+    if len(own) > 1 and len(own) == found.total():  # each file has its one group under a name of its own
+        return "/*"
+    for text in own:
+        del found[text]
     return found.most_common(1)[0][0] if found else ""
 
 

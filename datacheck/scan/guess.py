@@ -143,7 +143,7 @@ def guess(name: str, seen: Seen, axes: Mapping[str, Axis], samples: int, files: 
     """
     said = files if name == ONE_ARRAY else name.rpartition("/")[2]
     if name == UNTYPED and files.lower().endswith(".bin"):
-        found = Guess({"shape": ["N"], "dtype": "uint8"}, (_UNTYPED,))
+        found = Guess({"shape": ["N"]}, (_UNTYPED,))  # with a dtype it would count as judged
     else:
         found = _guess(said.lower(), seen, axes.get(name))
     if seen.samples >= samples:
@@ -163,7 +163,7 @@ def inner_samples(fields: Mapping[str, Seen], files: int, ending: str) -> str:
         files: how many there are.
         ending: of their names.
     """
-    if ending.lower() == ".parquet":
+    if ending.lower() in {".parquet", ".arrow", ".feather"}:
         told = any(2 * seen.told > seen.samples for seen in fields.values())
         return "row" if told or any(re.fullmatch(_TOKENS, name) for name in fields) else ""
     if files > _SPLIT_FILES or len(fields) != 1:

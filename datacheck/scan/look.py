@@ -52,7 +52,7 @@ class Seen:
         distinct: different values where they are few whole numbers, else [].
         norms: smallest and largest length of the rows along the last axis, for 3 and 4 numbers.
         sizes: smallest and largest diagonal of the bounding box, for rows of 3.
-        rising: each sample's values never fall.
+        rising: each sample's values never fall, and most of them rise: many rows of one time are no clock.
         ends: fewest and most steps at the end of a sample that are not 0.
         keys: the keys of JSON objects, of the first element of lists.
         told: how many are lists of texts of which most differ, or of lists of several lengths: a row of such a table is
@@ -127,7 +127,10 @@ def _alike(names: list[str]) -> str:
     for group in groups:
         counted["/" + re.sub(r"\d+$", "*", group)] += bool(re.search(r"\d+$", group))
     several = [(n, -len(pattern), pattern) for pattern, n in counted.items() if n > 1 or _EPISODE.search(pattern)]
-    return max(several)[2] if several else ""
+    if several:
+        return max(several)[2]
+    first = {name.partition("/")[0] for name in names} if all("/" in name for name in names) else set()
+    return f"/{first.pop()}" if len(first) == 1 else ""
 
 
 def _heads(name: str) -> list[str]:
@@ -347,6 +350,8 @@ def _add_numbers(seen: Seen, column: Column) -> None:
     if values.ndim == 1 and column.lengths is not None:
         series = [np.asarray(column[i]) for i in range(min(len(column), 50))]
         seen.rising &= all(bool((steps[1:] >= steps[:-1]).all()) for steps in series)  # a difference could wrap
+        rises = sum(int(np.count_nonzero(steps[1:] > steps[:-1])) for steps in series)
+        seen.rising &= 2 * rises >= sum(max(0, len(steps) - 1) for steps in series)
         ends = [int(np.cumprod(steps[::-1] != 0).sum()) for steps in series]
         seen.ends = [min([*seen.ends, *ends]), max([*seen.ends, *ends])]
     if column.lengths is not None and values.ndim == 2 and values.shape[1] in _TABLE:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing", "eval", "evaluation", "dev"})
+NUMBER = "-{shard}"  # how an ending goes on behind which the number of a shard stands
 _READ = re.compile(r"[{}*\\]")  # what stands for itself in no pattern
 
 
@@ -31,12 +32,19 @@ def patterns(files: Sequence[tuple[Sequence[str], str]]) -> list[str]:
         levels.append(_folders([{path[level] for path in kind} for kind in kinds], level, levels))
         if not levels[-1]:
             return []
-    stems = {path[-1][: len(path[-1]) - len(end)] for kind, end in zip(kinds, endings, strict=True) for path in kind}
+    stems = {_stem(path[-1], end) for kind, end in zip(kinds, endings, strict=True) for path in kind}
     if [len(kind) for kind in kinds] == [1] and not _READ.search("".join(stems)):
         stem = stems.pop()
     else:
         stem = "" if stems == {""} else "{split}" if _splits(stems, levels) else "{id}"
+        last = {one.rpartition("-")[2] for one in stems}
+        if stem == "{id}" and endings[0].endswith(NUMBER) and _splits(last, levels):
+            stem = "{id}-{split}"  # as TensorFlow Datasets names its files: bridge-train.tfrecord-00000-of-00512
     return ["/".join([*(level[n] for level in levels), stem + end]) for n, end in enumerate(endings)]
+
+
+def _stem(name: str, ending: str) -> str:
+    return name[: name.rindex(ending.removesuffix(NUMBER))] if ending.endswith(NUMBER) else name[: -len(ending) or None]
 
 
 def _folders(values: Sequence[set[str]], level: int, above: Sequence[Sequence[str]]) -> list[str]:

@@ -224,10 +224,10 @@ def _resized(item: Item, entry: Entry | None) -> bool:
 
 def _told(source: Source, root: Path, roots: Mapping[str, Path], entry: Entry, parts: Collection[str]) -> Entry:
     """Return the entry with what is known of the file's bytes: reading may have told it already."""
-    if entry.path in source.digests:
-        return entry._replace(digest=source.digests[entry.path])
     if entry.path in source.partly:
         return entry._replace(digest=NOT_WHOLE)
+    if entry.path in source.digests:
+        return entry._replace(digest=source.digests[entry.path])
     return digested(root, roots, entry, parts)
 
 

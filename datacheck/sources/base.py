@@ -132,7 +132,8 @@ class Source(ABC):
         level: how deep a scan reads, see `FieldMap`.
 
     Attributes:
-        partly: listing paths of files whose values were not all read, for that reason.
+        partly: listing paths of files whose values were not all read for that reason, or of which nothing says what
+            their bytes are.
         passed: names of what the schema asks for with ``"*"`` and is of a kind that is not read.
         marks: of files that `cut` has cut, by path: bytes at which some of its lines begin, and their numbers.
         cuts: of files of which a first part was read, by path and split: how many samples each has, and how many make
@@ -369,6 +370,8 @@ class Source(ABC):
     def _pass(self, item: Item, container: Container) -> None:
         """Note what a file holds and no field is made of."""
         self._unread = {}
+        if container.untyped:
+            self.partly.add(item.path)
         if container.passed:
             told = {"unread": np.array(len(container.passed))}
             self._unread[item.path] = told | ({"opaque": np.array(1)} if container.opaque else {})

@@ -1,7 +1,7 @@
 """Indexes that lie beside data and name its files: held against the files there are, and no longer "used by no sample".
 
-``index.json`` of MDS shards, and the meta folder of a LeRobot dataset. They are read in an expendable child, as the
-data are: a meta folder holds Parquet.
+``index.json`` of MDS shards, the meta folder of a LeRobot dataset, and JSON documents that name files somewhere. They
+are read in an expendable child, as the data are: a meta folder holds Parquet.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from datacheck.schema.model import EpisodeSpec, Schema
 from datacheck.schema.patterns import Template
 from datacheck.shapes import answers, text
 from datacheck.sources.base import Work, file_templates
+from datacheck.sources.beside import alone, documents, lost, names_in
 from datacheck.sources.lerobot import INFO, folder_of, meta_files, read_meta, read_rate, read_videos
 from datacheck.sources.listing import Listing
 from datacheck.sources.roots import Roots, sandbox_of
@@ -70,24 +71,31 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
         An index that cannot be read says so where the files beside it are read. Files of which the schema's patterns
         do not speak are not missed.
     """
+    work = replace(work, notes=[*work.notes, *alone(listing)])
     name = _INDEXES.get(schema.samples.each or "")
     paths = [p for p in listing.entries.paths if name and f"/{p}".endswith(f"/{name}")]
+    paths += [p for p in documents(schema, listing, work.unclaimed) if p not in paths]
     if not paths:
         return work
     roots = {root: str(folder.absolute()) for root, folder in listing.roots.items()}
     task = {
-        "root": str(listing.root.absolute()), "roots": roots, "items": [{"path": path} for path in paths],
-        "nbytes": 100 * len(listing.entries),  # indexes name about as many files as there are
+        "index": name, "root": str(listing.root.absolute()), "roots": roots,
+        "items": [{"path": path} for path in paths],
+        # indexes name about as many files as there are
+        "nbytes": 100 * len(listing.entries) + max(listing.by_path[path].size for path in paths),
     }  # fmt: skip
     placed = schema.located(listing.root).placed(listing.roots)
     templates, notes, read = file_templates(placed), list[Note](), set[str]()
+    named: dict[str, list[str]] = {}
     box = sandbox_of(listing.root, listing.roots)
     for outcome in list(ordered_map("datacheck.sources.indexes:look", [task], limits=_LIMITS, sandbox=box)):
         for payload in outcome.payloads:
             for found in payload:
                 read.update(found["read"])
+                named |= {found["path"]: found["named"]} if found["named"] else {}
                 notes += [Note(_CODE, found["path"], reason) for reason in found["faults"]]
                 notes += _missing(found, templates, listing)
+    notes += lost(named, listing)
     known = {(note.code, note.key) for note in work.notes}
     notes = [*work.notes, *(note for note in notes if (note.code, note.key) not in known)]
     return replace(
@@ -116,19 +124,20 @@ def _match(path: str, templates: Sequence[Template]) -> Mapping[str, str] | None
 
 
 @answers(
-    [{"path": text, "read": [text], "files": [([text], text)], "faults": [text]}],
+    [{"path": text, "read": [text], "files": [([text], text)], "faults": [text], "named": [text]}],
     raises=(MissingDependencyError,),
 )
 def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
     """Return what each index of a task names.
 
     Args:
-        task: root, roots, items (of each its ``path``).
+        task: index (its name, None where there is none), root, roots, items (of each its ``path``).
         beat: called with an item's number before it is touched.
 
     Returns:
         path; read: listing paths of what belongs to the index; files: for each file that it names the paths at which it
-        may lie, and a phrase about its samples; faults: what is wrong with the index.
+        may lie, and a phrase about its samples; faults: what is wrong with the index; named: files that a document
+        which is no index names somewhere.
     """
     folders = Roots(task["root"], task["roots"])
     found = []
@@ -137,10 +146,11 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
         path: str = item["path"]
         place = folders.file(path)
         try:
-            if path.rpartition("/")[2] == INDEX:
-                found.append(_of_mds(path, place))
+            if task["index"] and f"/{path}".endswith(f"/{task['index']}"):
+                read = _of_mds(path, place) if task["index"] == INDEX else _of_lerobot(path, place.parent.parent)
+                found.append({**read, "named": []})
             else:
-                found.append(_of_lerobot(path, place.parent.parent))
+                found.append({"path": path, "read": [], "files": [], "faults": [], "named": names_in(place)})
         except FormatError:  # whoever reads the files beside it says so
             continue
     return found

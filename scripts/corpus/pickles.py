@@ -6,6 +6,7 @@ import io
 import pickle
 import pickletools
 import struct
+import zlib
 
 import numpy as np
 from corpus.put import RNG, put
@@ -88,3 +89,43 @@ def python_2_pickle() -> bytes:
     data = b"\x80\x02}(" + items + b"u."
     pickletools.dis(data, io.StringIO())
     return data
+
+
+def wrapped(array: np.ndarray, *, aligned: bool = True, inner: bytes = b"") -> bytes:
+    """Return how joblib writes an array inside a pickle: a wrapper's state, then the numbers.
+
+    Args:
+        array: to write.
+        aligned: numbers begin at a multiple of 16 bytes somewhere; a byte says how many are passed over.
+        inner: what stands in place of the numbers (a pickle, of an array of objects).
+    """
+    state = {"shape": array.shape, "order": "C", "dtype": array.dtype, "allow_mmap": not inner}
+    state |= {"numpy_array_alignment_bytes": 16} if aligned else {}
+    parts = [pickle.dumps(part, 2)[2:-1] for entry in state.items() for part in entry]
+    named = b"X\x08\x00\x00\x00subclasscnumpy\nndarray\n"
+    numbers = (bytes([3]) + bytes(3) if aligned and not inner else b"") + (inner or array.tobytes())
+    return b"cjoblib.numpy_pickle\nNumpyArrayWrapper\n)\x81}(" + named + b"".join(parts) + b"ub" + numbers
+
+
+def joblib(**entries: bytes) -> bytes:
+    named = [pickle.dumps(name, 2)[2:-1] + data for name, data in entries.items()]
+    return b"\x80\x02}(" + b"".join(named) + b"u."
+
+
+def appended() -> None:
+    """Arrays behind their wrappers, as joblib writes them."""
+    dof, root = np.arange(12, dtype="f4").reshape(4, 3), np.arange(4, dtype="<i8")
+    names = np.array(["a", "b"], object)
+    whole = joblib(
+        dof=wrapped(dof), root=wrapped(root, aligned=False), fps=b"K\x1e", none=wrapped(np.zeros((0, 3))),
+        names=wrapped(names, inner=pickle.dumps(names, 2)),
+    )  # fmt: skip
+    put("pickle/y_joblib.pkl", whole)
+    put("pickle/y_joblib_zlib.pkl", zlib.compress(whole, 3))
+    put("pickle/n_joblib_cut.pkl", joblib(dof=wrapped(dof))[:-20])
+    put("pickle/n_joblib_zlib_cut.pkl", zlib.compress(whole, 3)[:-9])
+    put("pickle/n_joblib_system.pkl", joblib(names=wrapped(names, inner=b"cos\nsystem\n(S'touch hacked'\ntR.")))
+    put("pickle/n_joblib_nested.pkl", joblib(names=wrapped(names, inner=wrapped(dof))))
+    huge = joblib(dof=wrapped(dof)).replace(b"K\x04K\x03\x86", b"J\xff\xff\xff\x7fK\x03\x86")
+    put("pickle/n_joblib_huge.pkl", huge)
+    put("pickle/n_joblib_bomb.pkl", zlib.compress(bytes(300 << 20), 9)[:90_000])

@@ -25,6 +25,9 @@ from tests.formats.reading import CORPUS
         ("a.copc.laz", "las"),
         ("a.hdf5", "hdf5"),
         ("a.tar", "tar"),
+        ("data-00000-of-00002.arrow", "arrow"),
+        ("bridge-train.tfrecord-00012-of-01024", "tfrecord"),
+        ("a.npy-of-b", None),
         ("a.rar", None),
     ],
 )

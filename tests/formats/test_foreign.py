@@ -7,11 +7,10 @@ from datacheck.formats.foreign import FOREIGN, foreign_of, is_beside
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        ("train/data-00000-of-00001.arrow", "Arrow"),
         ("run_0.mcap", "MCAP"),
         ("run.bag", "ROS 1 bag"),
         ("run_0.db3", "SQLite (ROS 2 bags)"),
-        ("bridge-train.tfrecord-00012-of-01024", "TFRecord"),
+        ("bridge-train.tfrecord.gz-00012-of-01024", "packed TFRecord"),
         ("data.mdb", "LMDB"),
         ("mesh/A.STL", "STL"),
         ("train.tar.gz", "archive"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
+
 import numpy as np
 import pytest
 from PIL import Image
 
-from datacheck.errors import MissingDependencyError
+from datacheck.errors import FormatError, MissingDependencyError
 from datacheck.formats import image
 from datacheck.formats.base import open_container
 from tests.formats.reading import CORPUS, read_all
@@ -38,3 +41,38 @@ def test_without_pillow_one_line_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'datacheck\[images\]'"):
         open_container(CORPUS / "image/y_color.png")
+
+
+@pytest.mark.parametrize("suffix", ["png", "bmp", "ppm", "tiff", "webp"])
+def test_every_kind_of_file_is_read(tmp_path, suffix):
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 4, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / f"a.{suffix}", **({"lossless": True} if suffix == "webp" else {}))
+    np.testing.assert_array_equal(read_all(tmp_path / f"a.{suffix}")["image"], pixels)
+
+
+def png(kind, depth, rows):
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    head = struct.pack(">IIBBBBB", 2, len(rows), depth, kind, 0, 0, 0)
+    body = zlib.compress(b"".join(b"\0" + row for row in rows))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("kind", [2, 4, 6])
+def test_colours_of_16_bits_are_refused_as_pillow_keeps_8(tmp_path, kind):
+    (tmp_path / "a.png").write_bytes(png(kind, 16, [bytes(2 * 2 * {2: 3, 4: 2, 6: 4}[kind])]))
+    with pytest.raises(FormatError, match="of which Pillow keeps 8 bits"):
+        read_all(tmp_path / "a.png")
+
+
+def test_gray_of_16_bits_is_read_as_it_is(tmp_path):
+    (tmp_path / "a.png").write_bytes(png(0, 16, [struct.pack(">2H", 1007, 65535)]))
+    assert read_all(tmp_path / "a.png")["image"].tolist() == [[1007, 65535]]
+
+
+@pytest.mark.parametrize("head", [b"P5 2 1 100\n", b"P5\n# of a camera\n2 1\n10000\n", b"P6 1 1 65535\n"])
+def test_values_that_pillow_scales_are_refused(tmp_path, head):
+    (tmp_path / "a.ppm").write_bytes(head + bytes(12))
+    with pytest.raises(FormatError, match="which Pillow scales"):
+        read_all(tmp_path / "a.ppm")

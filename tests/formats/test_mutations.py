@@ -16,9 +16,9 @@ from tests.formats.reading import CORPUS, read_all
 
 PURE = (
     *("json", "jsonl", "kitti", "mds", "mp4", "npy", "npz", "obj", "off", "pcd", "pickle", "ply", "tar", "text"),
-    "yaml",
+    *("tfrecord", "torch", "yaml"),
 )
-FOREIGN = ("hdf5", "image", "las", "parquet")
+FOREIGN = ("arrow", "hdf5", "image", "las", "parquet")
 FILES = sorted(p for name in PURE for p in (CORPUS / name).glob("y_*"))
 
 EDITS = st.lists(

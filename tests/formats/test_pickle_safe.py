@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from datacheck import budget
 from datacheck.errors import FormatError
 from datacheck.formats import pickle_safe
 from datacheck.formats.pickle_safe import unpickle
@@ -215,3 +216,21 @@ def test_an_array_or_dtype_takes_one_state():
     for data in (_built(good, other), _built(good, again=turned), _built(good, flags=b"\x89\x89")):
         with pytest.raises(FormatError, match=r"state is set twice|which NumPy does not write"):
             unpickle(data)
+
+
+@pytest.mark.parametrize("name", ["y_joblib.pkl", "y_joblib_zlib.pkl"])
+@pytest.mark.parametrize("by_size", [True, False])
+def test_arrays_that_joblib_appends_are_read(name, by_size, monkeypatch):
+    monkeypatch.setattr(budget, "BY_SIZE", by_size)  # a child's unpickler, and the one of a process without limits
+    found = read_all(CORPUS / "pickle" / name)
+    assert np.array_equal(found["dof"], np.arange(12).reshape(4, 3))
+    assert (found["dof"].dtype, found["root"].dtype, found["none"].shape) == ("f4", "i8", (0, 3))
+    assert found["root"].tolist() == [0, 1, 2, 3]
+    assert (found["names"], int(found["fps"])) == (["a", "b"], 30)
+
+
+def test_the_attributes_of_an_ordered_dict_are_dropped(tmp_path):
+    entries = OrderedDict(x=np.arange(3))
+    entries._metadata = {"version": 1}  # as the state of a model of PyTorch has
+    (tmp_path / "x.pkl").write_bytes(pickle.dumps(entries))
+    assert list(read_all(tmp_path / "x.pkl")) == ["x"]

@@ -301,3 +301,14 @@ def test_stale_consolidated_metadata_are_refused_as_zarr_reads_by_them(tmp_path,
     zarr.consolidate_metadata(str(path), zarr_format=version)
     with open_container(path) as container:
         assert container.read("demo/x").tolist() == [[0, 1], [2, 3], [4, 5], [9, 9], [9, 9]]
+
+
+@pytest.mark.parametrize("place", ["", "x"])
+def test_documents_of_both_versions_are_refused(tmp_path, place):
+    """zarr-python 3 reads by zarr.json, zarr-python 2 by the others: each other numbers."""
+    zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2).create_array("x", data=np.ones(3, "f4"))
+    more = zarr.open_group(tmp_path / "b.zarr", mode="w", zarr_format=3)
+    more.create_array("x", data=np.ones(3, "f4"))
+    shutil.copy(tmp_path / "b.zarr" / place / "zarr.json", tmp_path / "a.zarr" / place / "zarr.json")
+    with pytest.raises(FormatError, match=r"beside zarr\.json: versions 2 and 3 of zarr read different arrays"):
+        read_all(tmp_path / "a.zarr")

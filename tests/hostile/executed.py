@@ -216,6 +216,13 @@ def pickles_of_every_opcode(ground: Ground) -> None:
         (ground.place / f"{name}.npy").write_bytes(npy)
         with zipfile.ZipFile(ground.place / f"{name}.npz", "w") as file:
             file.writestr("x.npy", npy)
+        with zipfile.ZipFile(ground.place / f"{name}.pt", "w") as file:
+            file.writestr("archive/data.pkl", data)
+        (ground.place / f"{name}.pth").write_bytes(data)
+        wrapper = b"cjoblib.numpy_pickle\nNumpyArrayWrapper\n)\x81}(" + b"".join(
+            pickle.dumps(part, 2)[2:-1] for part in ("shape", (1,), "dtype", np.dtype("O"), "subclass")
+        )
+        (ground.place / f"{name}_joblib.pkl").write_bytes(b"\x80\x02" + wrapper + b"cnumpy\nndarray\nub" + data + b".")
         with tarfile.open(ground.place / f"{name}-000000.tar", "w") as file:
             for suffix in ("pyd", "pickle", "pkl", "npy", "pth", "cbor"):
                 member = tarfile.TarInfo(f"0000.{suffix}")

@@ -87,8 +87,10 @@ def value_of(said: Any, number: int) -> Any:
     return array.astype(said.get("dtype", array.dtype))
 
 
-def _normal(rng, shape, scale=1.0):
-    return (scale * rng.standard_normal(shape)).astype(np.float32)
+def _normal(rng, shape, scale=1.0, far=0):
+    values = scale * rng.standard_normal(shape)
+    values[:far] *= 1000  # of so many rows
+    return values.astype(np.float32)
 
 
 def _box(rng, shape, size=1.0, at=(0.3, 0.2, 0.1)):

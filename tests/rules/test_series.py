@@ -417,3 +417,12 @@ def test_pictures_that_come_at_half_the_rate_are_repeats():
     film, q = rng.integers(50, 200, (61, 2, 2, 3)), np.cumsum(rng.uniform(0.5, 1, (61, 2)), axis=0)
     for rate, wanted in ((1, []), (2, []), (3, [("repeats", "warning", [0])])):
         assert brief(said(schema, {"q": q, "rgb": film[rate * (np.arange(61) // rate)]}), "DC513") == wanted
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_nanoseconds_since_1970_do_not_stand_still(dtype):
+    """As float64 they are multiples of 64 or 256, and steps below that were none."""
+    stamps = (1_400_000_000 * 10**9 + np.cumsum(np.arange(40) % 7 + 1)).astype(dtype)
+    found = timing.function(Column.of([stamps]), FieldSpec(role="timestamp"))
+    assert (found["still"].values[0], found["back"].values[0]) == (0, 0)
+    assert found["step"].values[0] == np.sort(np.diff(stamps.astype(np.int64)))[19]

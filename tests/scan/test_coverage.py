@@ -159,9 +159,9 @@ def test_first_bytes_name_a_file_whose_name_says_nothing(tmp_path):
 
 
 def test_an_error_names_the_formats_with_most_bytes():
-    state = past(**{"a.zip": 1, "b.arrow": 5, "c.mcap": 9})
+    state = past(**{"a.zip": 1, "b.mat": 5, "c.mcap": 9})
     assert [line.partition(":")[0] for line in foreign_lines(state.listing)] == [
-        "no format reads MCAP (c.mcap)", "no format reads Arrow (b.arrow)",
+        "no format reads MCAP (c.mcap)", "no format reads MATLAB (b.mat)",
     ]  # fmt: skip
 
 

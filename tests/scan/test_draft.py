@@ -25,6 +25,7 @@ from datacheck.schema.load import load_schema, parse_schema
 from datacheck.sources import plan_work
 from datacheck.sources.listing import list_files
 from datacheck.testing.synth import SYSTEMS, write
+from tests.formats.reading import CORPUS
 from tests.sources.test_episodes import v2 as lerobot
 
 
@@ -593,3 +594,69 @@ def test_few_nan_of_one_sample_are_no_mark(tmp_path, holes, samples, marks):
         values.reshape(-1)[:holes] = np.nan
         np.save(tmp_path / f"table_{i}.npy", values)
     assert (parse_schema(draft(tmp_path).text).fields["array"].finite is False) == marks
+
+
+def test_files_of_two_endings_that_hold_the_same_are_described_together(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    for n in range(10):
+        for ending, rows in ((".pkl", 100), (".pickle", 50)):
+            (tmp_path / "d").mkdir(exist_ok=True)
+            (tmp_path / f"d/task{n}{ending}").write_bytes(pickle.dumps(rng.normal(size=(rows, 9))))
+    schema = parse_schema(draft(tmp_path / "d").text)
+    assert set(schema.samples.files) == {"*.pickle", "*.pkl"}
+    monkeypatch.chdir(tmp_path)
+    assert [f.code for f in run_scan(schema, Request(tmp_path / "d")).report.findings] == []
+    for n in range(10):
+        (tmp_path / f"d/task{n}.pickle").write_bytes(pickle.dumps({"other": rng.normal(size=3)}))
+    assert len(parse_schema(draft(tmp_path / "d").text).samples.files) == 1
+
+
+def test_the_one_group_of_each_file_is_the_sample_whatever_it_is_called(tmp_path):
+    for n, name in enumerate(("walk", "run", "kick a ball", "jump_level2")):
+        inner = {"dof": np.full((30 + n, 23), n / 9), "fps": 30}
+        (tmp_path / f"{n}.pkl").write_bytes(pickle.dumps({name: inner}))
+    schema = parse_schema(draft(tmp_path).text)
+    assert schema.samples.each == "/*"
+    assert set(schema.fields) == {"dof", "fps"}
+
+
+def test_tables_of_several_kinds_are_not_rows_of_one(tmp_path):
+    for n in range(2):
+        for name in ("poses", "boxes", "cameras"):
+            columns = {f"{name}_{c}": np.arange(50.0) for c in "xy"} | {f"{name}_id": [f"{n}{i}" for i in range(50)]}
+            pq.write_table(pa.table(columns), tmp_path / f"{name}{n}.parquet")
+    schema = parse_schema(draft(tmp_path).text)
+    assert schema.samples.each is None
+    assert len(schema.fields) == 9
+
+
+def test_shards_behind_whose_ending_a_number_stands_have_one_pattern(tmp_path):
+    data = (CORPUS / "tfrecord/y_rlds.tfrecord-00000-of-00001").read_bytes()
+    for split in ("train", "val"):
+        for n in range(3):
+            (tmp_path / f"bridge-{split}.tfrecord-0000{n}-of-00003").write_bytes(data)
+    schema = parse_schema(draft(tmp_path).text)
+    assert (schema.samples.files, schema.samples.each) == (("{id}-{split}.tfrecord-{shard}",), "key")
+    work = plan_work(schema, list_files(tmp_path, {}, None))
+    assert sorted(item.split for item in work.items) == ["train"] * 3 + ["val"] * 3
+
+
+@pytest.mark.parametrize(("each", "rising"), [(1, True), (3, False), (20, False)])
+def test_many_rows_of_one_time_are_no_clock(tmp_path, each, rising):
+    for n in range(6):
+        np.savez(tmp_path / f"{n}.npz", time=np.arange(120) // each, x=np.arange(120.0))
+    assert (parse_schema(draft(tmp_path).text).fields["time"].role == "timestamp") == rising
+
+
+def test_bytes_of_no_known_type_are_no_read_data(tmp_path, monkeypatch):
+    for n in range(10):
+        (tmp_path / "d").mkdir(exist_ok=True)
+        np.random.default_rng(n).integers(0, 256, 4001).astype(np.uint8).tofile(tmp_path / f"d/r{n}.bin")
+    monkeypatch.chdir(tmp_path)
+    for schema in (parse_schema(draft(tmp_path / "d").text), load_schema("files")):
+        (finding,) = run_scan(schema, Request(tmp_path / "d")).report.findings
+        assert finding.code == "DC113"
+        assert ".bin of a type that nothing says (10 files, all" in finding.message
+    (tmp_path / "clouds").mkdir()
+    np.random.default_rng(0).normal(size=(1000, 4)).astype(np.float32).tofile(tmp_path / "clouds/0.bin")
+    assert run_scan(load_schema("files"), Request(tmp_path / "clouds")).report.findings == []

@@ -54,7 +54,7 @@ def test_bytes_of_a_file_without_a_header_are_of_an_unknown_type(tmp_path):
         np.random.default_rng(i).integers(0, 20, 4000).astype(np.uint8).tofile(tmp_path / f"d/{i}.bin")
     text = draft(tmp_path / "d").text
     (spec,) = parse_schema(text).fields.values()
-    assert (spec.role, spec.dtype, spec.shape) == (None, "uint8", ("N",))
+    assert (spec.role, spec.dtype, spec.shape) == (None, None, ("N",))
     assert "labels, a mask or tokens, of uint8, uint16, uint32 or int64: say which" in text
 
 

@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 RATIOS = (1.05, 1.1, 1.25, 1.5, 1.75, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
 
 
-@measure("timing", applies=of_role("timestamp"))
+@measure("timing", version=2, applies=of_role("timestamp"))
 def timing(column: Column, spec: FieldSpec) -> Columns:
     """How time runs, in the field's unit.
 
@@ -30,11 +30,13 @@ def timing(column: Column, spec: FieldSpec) -> Columns:
     del spec
     if not is_numeric(column) or column.lengths is None or column.values.shape[1:] not in {(), (1,)}:
         return {}
-    values = (column.values if column.values.ndim == 1 else column.values[:, 0]).astype(np.float64)
+    values = column.values if column.values.ndim == 1 else column.values[:, 0]
+    exact = values.dtype.kind in "iu" and int(np.abs(values.astype(np.float64)).max(initial=0)) < 1 << 62
+    values = values.astype(np.int64 if exact else np.float64)  # nanoseconds since 1970 are no float64
     count = np.maximum(column.lengths - 1, 0)
     inner = np.ones(len(values), bool)
     inner[column.starts[column.lengths > 0]] = False
-    step = np.diff(values, prepend=0.0)[inner]
+    step = np.diff(values, prepend=values[:1])[inner].astype(np.float64)
     sample = np.repeat(np.arange(len(column)), count)
     order = np.lexsort((step, sample))
     middle = np.cumsum(count) - count + (count - 1) // 2

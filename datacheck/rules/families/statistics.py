@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,8 @@ from datacheck.rules.measures import (
     reduced,
     too_wide,
 )
-from datacheck.sample import Column
-from datacheck.schema.model import FieldSpec, Range
+from datacheck.sample import Block, Column
+from datacheck.schema.model import FieldSpec, Range, Schema
 from datacheck.schema.units import ANGLE, LENGTH
 from datacheck.table import Measured, Rows
 
@@ -176,7 +176,7 @@ def outlier_sample(rows: Rows, case: Case) -> Iterator[Failure]:
         Rare things are rare: declare what they may be, or raise ``far``.
     Options:
         z: above which it is named (8). far: above which it is more than information (20). least: fewest samples to
-        judge (30). distinct: fewest different values (10).
+        judge (30), without a role half as many. distinct: fewest different values (10).
     Bad::
 
         schema: {fields: {a: {role: action, shape: [T, 2]}}, rules: {DC226: {least: 12, distinct: 5}}}
@@ -216,7 +216,7 @@ def _much_larger(rows: Rows, case: Case) -> Iterator[Failure]:
     peak = np.maximum(np.abs(rows["min"]), np.abs(rows["max"])).max(axis=1)
     known &= np.isfinite(peak) & (peak > 0)
     few = len(np.unique(peak[known])) < int(case.options["distinct"])
-    if int(known.sum()) < int(case.options["least"]) or few:
+    if 2 * int(known.sum()) < int(case.options["least"]) or few:
         return
     ratio = np.where(known, peak, 0.0) / float(np.median(peak[known]))
     odd = ratio >= float(case.options["far"])
@@ -495,3 +495,175 @@ def _why(stored: dict[str, Array], found: dict[str, Array], case: Case) -> Cause
         if by > 0 and not _problems(_scaled(stored, by), found, case):
             return Cause(f"all of them are off by one factor: x{by:.4g} makes them fit", "scaled", by)
     return None
+
+
+_FAR, _FAR_FEW = 30.0, 300.0  # times as large as all others: many rows, few
+_MANY, _LEAST = 50, 4  # rows that say what is usual; that are looked at at all, where each is an array
+_SHARE = 0.2  # of the rows: more are no exception
+_PROBED = 64  # rows that are looked at first
+_LABELS, _LABEL_VALUES, _PIXELS = 64, 100, 1 << 20  # different labels; values that make them; that are looked at
+_USUAL_LABEL, _FAR_LABEL, _LAST_LABEL, _LABEL_FACTOR = 30, 50, 1000, 5
+_IGNORED = frozenset({250, 253, 254, 255})  # what labels that do not count are often called
+
+
+_MAY_BE_LABELS = frozenset({None, "value", "class", "segment"})
+_MAY_BE_ROWS = frozenset({None, "value", "points", "joints", "position", "pose", "action", "joint_angle", "transform"})
+
+
+@measure("far_rows", per="sample", uses=("fields.role",))
+def far_rows(block: Block, schema: Schema) -> Columns:
+    """Of the field in which few rows are far larger than all others: `far_field` (its name), `far_rows`, `far_low`.
+
+    `far_rows` counts them, of `far_of`; `far_low` is the smallest and `far_high` the largest of them, `far_rest` the
+    largest of the others; `far_label` is 1 where these are labels.
+    """
+    found: dict[int, tuple[str, _Apart]] = {}
+    for name, column in block.fields.items():
+        if not is_numeric(column) or column.peeked or column.lengths is None or column.values.dtype.kind not in "fiu":
+            continue
+        role = schema.fields[name].role if name in schema.fields else None
+        if role not in (_MAY_BE_LABELS if column.values.dtype.kind != "f" else _MAY_BE_ROWS):
+            continue
+        for sample, apart in _apart_in(column):
+            found.setdefault(sample, (name, apart))
+    if not found:
+        return {}
+    known = np.isin(np.arange(len(block)), list(found))
+    names = np.array([found[sample][0] if sample in found else "" for sample in range(len(block))], dtype=object)
+    values = np.zeros((len(block), len(_Apart._fields)))
+    for sample, (_, apart) in found.items():
+        values[sample] = apart
+    columns = {f"far_{part}": Measured(values[:, at], known) for at, part in enumerate(_Apart._fields)}
+    return {"far_field": Measured(names, known), **columns}
+
+
+class _Apart(NamedTuple):
+    rows: float
+    of: float
+    low: float
+    high: float
+    rest: float
+    label: float
+
+
+def _apart_in(column: Column) -> Iterator[tuple[int, _Apart]]:
+    """Yield the samples of which few rows are far larger than the others."""
+    labels = column.values.dtype.kind != "f"
+    wide = column.values.ndim > 2
+    for sample, length in enumerate(column.lengths.tolist() if column.lengths is not None else ()):
+        if length < (_LEAST if wide and not labels else 2 if labels else _MANY):
+            continue
+        values = np.asarray(column[sample])
+        apart = _labels_apart(values) if labels else _rows_apart(values, wide=wide)
+        if apart is not None:
+            yield sample, apart
+
+
+def _rows_apart(values: Array, *, wide: bool) -> _Apart | None:
+    if values.ndim < 2 or values.shape[1] < 2:  # rewards and events are rare and large
+        return None
+    flat = values.reshape(len(values), -1)
+    probed = np.abs(flat[:: max(1, len(flat) // _PROBED)]).max(axis=1, initial=0)
+    usual = float(np.median(probed[np.isfinite(probed)])) if np.isfinite(probed).any() else 0.0
+    if max(abs(float(flat.max(initial=0))), abs(float(flat.min(initial=0)))) < _FAR * usual:
+        return None
+    every = np.abs(flat).max(axis=1, initial=0).astype(np.float64)
+    peaks = np.sort(every[np.isfinite(every)])
+    few = len(peaks) < _MANY
+    first = len(peaks) - (1 if few else max(1, int(_SHARE * len(peaks))))
+    if first < 1 or (few and not wide):
+        return None
+    below, above = peaks[first - 1 : -1], peaks[first:]
+    steps = np.where(below > 0, above / np.maximum(below, np.finfo(np.float64).tiny), 0)
+    at = first + int(np.argmax(steps))
+    if steps.max() < (_FAR_FEW if few else _FAR):
+        return None
+    large = np.abs(flat[np.isfinite(every) & (every >= peaks[at])])
+    large = large[large > peaks[at - 1]]
+    if large.min() == large.max() == np.round(large[0]):  # one whole number again and again marks what is missing
+        return None
+    return _Apart(len(peaks) - at, len(peaks), peaks[at], peaks[-1], peaks[at - 1], 0)
+
+
+def _labels_apart(values: Array) -> _Apart | None:
+    """Return the one label that is far beyond all others of few labels."""
+    flat = values.reshape(-1)
+    if len(flat) < _LABEL_VALUES or not _FAR_LABEL <= int(flat.max()) <= _LAST_LABEL:
+        return None
+    distinct = np.unique(flat[:: max(1, len(flat) // _PIXELS)])
+    if not 3 <= len(distinct) <= _LABELS or int(distinct[-1]) in _IGNORED:
+        return None
+    last, rest = int(distinct[-1]), int(distinct[-2])
+    if not 1 <= rest < _USUAL_LABEL or last < max(_FAR_LABEL, _LABEL_FACTOR * (rest + 1)):
+        return None
+    return _Apart(int(np.count_nonzero(flat == last)), len(flat), last, last, rest, 1)
+
+
+@rule("DC229", "outlier-rows", Severity.WARNING, Level.SAMPLE, per="sample", measures=(far_rows,))
+def outlier_rows(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Few rows of an array are far larger than all its others, or one label is far beyond all others.
+
+    What:
+        Within a sample: rows of floating-point numbers whose largest number is 30 times that of all other rows, a fifth
+        of the rows at most; of an array of 4 to 49 rows of tables one row, 300 times as large. Of whole numbers of few
+        kinds the largest one, where it is at least 50 and five times all others.
+    Why it matters:
+        A part of the rows is in millimetres, or in pixels; a label that no class has ends the training, or is trained.
+    Measure:
+        The largest absolute number of each row, sorted: the largest step between two.
+    When it is wrong:
+        Such rows are meant: switch the rule off. One whole number again and again counts as a mark, and labels 250,
+        253, 254 and 255 as those that are ignored.
+    Options:
+        none
+    Bad::
+
+        schema: {fields: {x: {role: value, shape: [N, 3]}}}
+        samples:
+          - {n: 2, x: {normal: [100, 3]}}
+          - {x: {normal: [100, 3], far: 5}}
+
+    Good::
+
+        schema: {fields: {x: {role: value, shape: [N, 3]}}}
+        samples:
+          - {n: 3, x: {normal: [100, 3]}}
+
+    Fix:
+        Look at these rows: what was done to the others may not have been done to them. Declare a label that is none in
+        ``ignore``.
+    Reference:
+        A twentieth of the rows of a table of key points in pixels, the others relative to the wrist: nothing found.
+    """
+    del case
+    if ":far_field" not in rows:
+        return
+    known = rows.measured(":far_field")
+    names, label = rows[":far_field"], rows[":far_label"] > 0
+    for name in sorted(set(names[known])):
+        for labels in (False, True):
+            odd = known & (names == name) & (label == labels)
+            if odd.any():
+                yield _apart_said(rows, name, odd, labels=labels)
+
+
+def _apart_said(rows: Rows, name: str, odd: Array, *, labels: bool) -> Failure:
+    count, of = int(rows[":far_rows"][odd].sum()), int(rows[":far_of"][odd].sum())
+    low, high = float(rows[":far_low"][odd].min()), float(rows[":far_high"][odd].max())
+    rest = float(rows[":far_rest"][odd].max())
+    between = shown(low) if low == high else f"{shown(low)} to {shown(high)}"
+    what = (
+        f"{counted(count, 'label')} of {of:,} {'is' if count == 1 else 'are'} {between}; the others reach {shown(rest)}"
+        if labels
+        else f"the largest number of {counted(count, 'row')} of {of:,} is {between}, of the others {shown(rest)}"
+    )
+    return Failure(
+        odd,
+        f"{name}, {counted(int(odd.sum()), 'sample')}: {what}.",
+        measured={"rows": count, "of": of, "low": low, "high": high, "rest": rest},
+        fix="Look at them. Declare role, classes and ignore where the label is meant."
+        if labels
+        else "Look at these rows: what was done to the others may not have been done to them.",
+        kind=f"{name}, {'label' if labels else 'rows'}",
+        extra=(name,),
+    )

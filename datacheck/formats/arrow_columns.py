@@ -1,0 +1,276 @@
+"""Columns of Arrow as values, for the formats that hold them: Parquet, Arrow IPC (Feather).
+
+Columns are arrays of all rows: numbers, dates as their count, and lists of numbers of one length as one more axis each;
+columns of text are JSON lists of text. Lists of different lengths are JSON, too. A column of any other type (bytes,
+records) is absent, and reading it says why. An empty place (null) is an error: no number is made up for it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.formats.limits import DEPTH, FLOOR_BYTES, check_bytes, foreign, plain
+from datacheck.sample import Array, Container
+
+# First rows of columns of lists, None where the lists differ in length. One process reads several parts of a file, and
+# each would read all of such a column to know.
+_STEPS: dict[tuple[Any, ...], Array | None] = {}
+_MOST_STEPS = 256
+
+
+class ArrowColumns(Container):
+    """Columns that lie in groups of rows: row groups, record batches.
+
+    Args:
+        pa: the module pyarrow.
+        schema: of Arrow.
+        groups: how many rows each group has.
+        nbytes: of the file.
+        stamp: tells it from other files.
+
+    Raises:
+        FormatError: two columns have one name, or there are rows without a column.
+    """
+
+    def __init__(self, pa: Any, schema: Any, groups: Sequence[int], nbytes: int, stamp: tuple[Any, ...]) -> None:
+        self._pa, self._nbytes, self._stamp = pa, nbytes, stamp
+        self._types = {field.name: field.type for field in schema}
+        if len(self._types) != len(schema):
+            msg = "two columns have one name"
+            raise FormatError(msg)
+        self.passed = sorted(name for name, kind in self._types.items() if _leaf(pa, kind) is None)
+        self.opaque = any(_holds_bytes(pa, self._types[name]) for name in self.passed)
+        self._stops = np.cumsum([0, *groups])
+        self._rows = int(self._stops[-1])
+        if groups and not self._types:
+            msg = f"{self._rows:,} rows are declared, but no column"
+            raise FormatError(msg)
+        self._streams: dict[str, _Stream] = {}  # by column how far it was read
+        self._even: set[str] = set()  # columns of lists of one length
+
+    @abstractmethod
+    def _batches(self, name: str, groups: Iterable[int]) -> Iterator[Any]:
+        """Yield a column of some groups of rows, piece by piece; a group is not touched before its rows are wanted.
+
+        Raises:
+            FormatError: it is far larger than its bytes.
+        """
+
+    def _first(self, name: str, group: int) -> Any:
+        """Return the first row of a column of a group."""
+        return next(self._batches(name, [group]))[:1]
+
+    def names(self) -> list[str]:
+        """Return the names of the columns that are values, sorted."""
+        return sorted(name for name, kind in self._types.items() if _leaf(self._pa, kind) is not None)
+
+    def read(self, name: str) -> Any:
+        """Return a whole column."""
+        return self.read_rows(name, 0, self._rows)
+
+    def sliced(self, name: str) -> int | None:
+        """Return how many rows a column has, None where only all of it says what it is."""
+        kind = self._types[name]
+        kind = kind.value_type if self._pa.types.is_dictionary(kind) else kind
+        if _leaf(self._pa, kind) is None or (_is_list(self._pa, kind) and self.peek(name)[1] == "json"):
+            return None  # of lists of different lengths a part may have lists of one length, and be another value
+        return int(self._rows)
+
+    def take_as_even(self, name: str) -> None:
+        """Believe that the lists of a column have one length."""
+        self._even.add(name)
+
+    def seek_points(self, name: str) -> Array | None:
+        """Return the rows at which groups begin."""
+        del name
+        return np.unique(self._stops[:-1]).astype(np.int64)
+
+    def read_rows(self, name: str, start: int, stop: int) -> Any:
+        """Return rows of a column, of whichever groups they lie in."""
+        kind = self._types[name]
+        leaf = _leaf(self._pa, kind)
+        if leaf is None:
+            msg = f"{name}: values of type {str(kind)[:60]} are not read; numbers, text and lists of them are"
+            raise FormatError(msg)
+        start, stop = max(0, start), min(stop, self._rows)
+        groups = [i for i in range(len(self._stops) - 1) if self._stops[i] < stop and self._stops[i + 1] > start]
+        if not groups or start >= stop:
+            return self.read_rows(name, 0, 1)[:0] if self._rows else self._empty(kind, leaf)
+        with foreign(name):
+            first = int(self._stops[groups[0]])
+            stream = self._streams.pop(name, None)
+            if stream is None or not stream.leads_to(start, first):
+                stream = _Stream(self._batches(name, range(groups[0], len(self._stops) - 1)), first)
+            parts = stream.rows(start, stop)
+            if stream.stop < stop:
+                msg = f"{stop - first:,} rows are declared, {stream.stop - first:,} are there"
+                raise FormatError(msg)
+            if stop < self._rows:  # whoever reads on need not read its row group from the beginning
+                self._streams[name] = stream
+            return _values(self._pa, self._pa.chunked_array(parts, kind).combine_chunks(), start)
+
+    def _empty(self, kind: Any, leaf: Any) -> Any:
+        if not _is_number(self._pa, leaf):
+            return []
+        shape = [0]
+        while kind is not leaf and hasattr(kind, "value_type"):
+            shape.append(kind.list_size if self._pa.types.is_fixed_size_list(kind) else 0)
+            kind = kind.value_type
+        return np.empty(shape, _dtype(self._pa, leaf))
+
+    def peek(self, name: str) -> tuple[tuple[int, ...], str]:
+        """Return (shape, dtype) of a column; one of lists is read for that, once."""
+        kind = self._types[name]
+        if _is_number(self._pa, kind):
+            return (self._rows,), _dtype(self._pa, kind).str
+        leaf, sizes = kind, []
+        while self._pa.types.is_fixed_size_list(leaf):
+            sizes.append(leaf.list_size)
+            leaf = leaf.value_type
+        if _is_number(self._pa, leaf):
+            return (self._rows, *sizes), _dtype(self._pa, leaf).str
+        bottom = _leaf(self._pa, kind)
+        if bottom is not None and not _is_number(self._pa, bottom):
+            return (), "json"
+        if (*self._stamp, name) not in _STEPS:
+            if len(_STEPS) >= _MOST_STEPS:
+                _STEPS.clear()
+            _STEPS[*self._stamp, name] = self._step(name)
+        step = _STEPS[*self._stamp, name]
+        return ((), "json") if step is None else ((self._rows, *step.shape[1:]), step.dtype.str)
+
+    def _step(self, name: str) -> Array | None:
+        """Return the first row of a column of lists where all rows are like it, None where they make no array.
+
+        Notes:
+            How long its lists are says only the column itself: it is read, but not kept.
+        """
+        if name in self._even and self._rows:
+            group = int(np.flatnonzero(np.diff(self._stops))[0])
+            with foreign(name):
+                row = _values(self._pa, self._first(name, group), 0)
+            return row if isinstance(row, np.ndarray) else None
+        first = self.read_rows(name, 0, 1)
+        first = first.copy() if isinstance(first, np.ndarray) else first  # not a view of the whole row group
+        if not isinstance(first, np.ndarray):
+            return None
+        groups = range(len(self._stops) - 1)
+        with foreign(name):
+            even = all(_is_even(self._pa, rows, first.shape[1:]) for rows in self._batches(name, groups))
+        return first if even else None
+
+
+class _Stream:
+    """A column that is read on from where the last call ended.
+
+    Args:
+        batches: the column from a row on.
+        first: that row.
+
+    Attributes:
+        stop: behind the last row that was read.
+    """
+
+    def __init__(self, batches: Iterator[Any], first: int) -> None:
+        self._batches, self.stop = batches, first
+        self._last: Any = None  # what was read last
+
+    def leads_to(self, start: int, group: int) -> bool:
+        """Tell whether to read on: the rows were not met before, and no row group that begins at `group` is nearer."""
+        begin = self.stop - (0 if self._last is None else len(self._last))
+        return begin <= start and (start < self.stop or group <= self.stop)
+
+    def rows(self, start: int, stop: int) -> list[Any]:
+        """Return rows [start, stop) in pieces, fewer where the column ends before."""
+        found: list[Any] = []
+        while True:
+            if self._last is not None and self.stop > start:
+                begin = self.stop - len(self._last)
+                offset = max(0, start - begin)
+                found.append(self._last.slice(offset, max(0, min(stop, self.stop) - begin - offset)))
+            if self.stop >= stop or (batch := next(self._batches, None)) is None:
+                return found
+            self._last, self.stop = batch, self.stop + len(batch)
+
+
+def _leaf(pa: Any, kind: Any) -> Any:
+    """Return the type at the bottom of nested lists, None where it is neither number nor text."""
+    for _ in range(DEPTH):
+        if pa.types.is_dictionary(kind) or _is_list(pa, kind):
+            kind = kind.value_type
+        else:
+            return kind if _is_number(pa, kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind) else None
+    return None
+
+
+def _holds_bytes(pa: Any, kind: Any) -> bool:
+    """Tell whether a type holds bytes somewhere, as pictures of Hugging Face datasets do: {bytes, path}."""
+    is_ = pa.types
+    if is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind):
+        return True
+    return any(_holds_bytes(pa, kind.field(place).type) for place in range(kind.num_fields))
+
+
+def _is_list(pa: Any, kind: Any) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_number(pa: Any, kind: Any) -> bool:
+    is_ = pa.types
+    return bool(is_.is_integer(kind) or is_.is_floating(kind) or is_.is_boolean(kind) or is_.is_temporal(kind))
+
+
+def _dtype(pa: Any, kind: Any) -> np.dtype[Any]:
+    if pa.types.is_temporal(kind):
+        return np.dtype("<i8")
+    return np.dtype("?") if pa.types.is_boolean(kind) else np.dtype(kind.to_pandas_dtype()).newbyteorder("<")
+
+
+def _values(pa: Any, rows: Any, first: int) -> Any:
+    """Return an Arrow array as numbers with an axis for each level of lists, or as JSON where that cannot be."""
+    if pa.types.is_dictionary(rows.type):
+        rows = rows.dictionary_decode()
+    if rows.null_count:
+        empty = int(np.argmin(rows.is_valid().to_numpy(zero_copy_only=False)))
+        msg = f"entry {first + empty:,} is empty (null)"
+        raise FormatError(msg)
+    if _is_number(pa, rows.type):
+        return _numbers(pa, rows)
+    if not _is_list(pa, rows.type):
+        return rows.to_pylist()
+    lengths = rows.value_lengths().to_numpy(zero_copy_only=False)
+    before = first * int(lengths[0]) if len(lengths) and bool((lengths == lengths[0]).all()) else 0
+    inner = _values(pa, rows.flatten(), before)
+    if isinstance(inner, np.ndarray) and (not len(lengths) or int(lengths.min()) == int(lengths.max())):
+        size = int(lengths[0]) if len(lengths) else 0
+        return inner.reshape(len(lengths), size, *inner.shape[1:])
+    stops = np.cumsum(lengths).tolist()
+    check_bytes(16 * len(inner), "lists of different lengths", FLOOR_BYTES)
+    flat = inner.tolist() if isinstance(inner, np.ndarray) else inner
+    if isinstance(inner, np.ndarray) and inner.dtype.kind == "f" and not bool(np.isfinite(inner).all()):
+        msg = "lists of different lengths with a number that is not finite"
+        raise FormatError(msg)
+    return [flat[stop - length : stop] for stop, length in zip(stops, lengths.tolist(), strict=True)]
+
+
+def _is_even(pa: Any, rows: Any, sizes: tuple[int, ...]) -> bool:
+    """Tell whether lists have these sizes, level by level; empty places are for whoever reads them to tell."""
+    for size in sizes:
+        rows = rows.dictionary_decode() if pa.types.is_dictionary(rows.type) else rows
+        lengths = rows.drop_null().value_lengths().to_numpy(zero_copy_only=False)
+        if bool((lengths != size).any()):
+            return False
+        rows = rows.flatten()
+    return True
+
+
+def _numbers(pa: Any, rows: Any) -> Array:
+    if pa.types.is_temporal(rows.type):
+        rows = rows.cast(pa.int32()) if rows.type.bit_width == 32 else rows
+        rows = rows.cast(pa.int64())
+    return plain(np.asarray(rows.to_numpy(zero_copy_only=False)))

@@ -1,0 +1,169 @@
+"""Arrow IPC: Feather files and the streams that Hugging Face datasets keep; columns as those of Parquet.
+
+The messages are found and measured here before Arrow sees them: how long each is, how many rows it has, how far its
+buffers unpack. A file of Arrow is a stream between two marks, and is read as that.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+from datacheck.errors import FormatError
+from datacheck.formats.arrow_columns import ArrowColumns
+from datacheck.formats.base import Format, Hint
+from datacheck.formats.limits import check_bytes, check_expansion, foreign
+from datacheck.runtime.beneath import Place, stamp_of
+from datacheck.sample import Container
+
+_MARK, _FIRST_FEATHER, _NEXT = b"ARROW1", b"FEA1", b"\xff\xff\xff\xff"
+_HEAD_BYTES = 64 << 20  # of one message's description
+_MOST_ROWS = 1 << 36
+_SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
+
+
+@cache
+def _libraries() -> tuple[Any, Any]:
+    import pyarrow as pa  # noqa: PLC0415  0.1 s, for files of this format only
+    from pyarrow import ipc  # noqa: PLC0415
+
+    return pa, ipc
+
+
+class _Table:
+    """A table of FlatBuffers: where its fields lie.
+
+    Raises:
+        FormatError: outside its bytes.
+    """
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data, self._at = data, at
+        self._fields = at - self.number("<i", at)
+
+    def number(self, form: str, at: int) -> int:
+        if at < 0 or at + struct.calcsize(form) > len(self._data):
+            msg = "the description of a message points outside itself"
+            raise FormatError(msg)
+        return int(struct.unpack_from(form, self._data, at)[0])
+
+    def place(self, field: int) -> int:
+        """Return where a field lies, 0 where it is absent."""
+        at = 4 + 2 * field
+        step = self.number("<H", self._fields + at) if at < self.number("<H", self._fields) else 0
+        return self._at + step if step else 0
+
+    def value(self, field: int, form: str) -> int:
+        at = self.place(field)
+        return self.number(form, at) if at else 0
+
+    def table(self, field: int) -> _Table:
+        at = self.place(field)
+        return _Table(self._data, at + self.number("<I", at))
+
+    def pairs(self, field: int) -> Iterator[tuple[int, int]]:
+        """Yield the structures of two long integers that a list holds."""
+        at = self.place(field)
+        at += self.number("<I", at) if at else 0
+        for place in range(at + 4, at + 4 + 16 * self.number("<I", at), 16) if at else ():
+            yield self.number("<q", place), self.number("<q", place + 8)
+
+
+class _Message(NamedTuple):
+    kind: int
+    rows: int
+    end: int
+
+
+def _message(data: Any, at: int, name: str) -> _Message | None:
+    """Return what begins at a byte, None at the end of the stream.
+
+    Raises:
+        FormatError: it is cut short, or damaged.
+    """
+    word = bytes(data[at : at + 8])
+    start = at + (8 if word[:4] == _NEXT else 4)  # Arrow before 0.15 wrote no mark
+    size = int.from_bytes(word[4:] if word[:4] == _NEXT else word[:4], "little", signed=True)
+    if not word or (size == 0 and len(word) >= start - at):
+        return None
+    body = start + size
+    if size < 8 or len(word) < 8 or body > len(data):
+        msg = f"{name} at byte {at:,}: a description of {size:,} bytes, {max(0, len(data) - start):,} are left"
+        raise FormatError(msg)
+    check_bytes(size, f"{name}: its description", _HEAD_BYTES)
+    head = bytes(data[start:body])
+    root = _Table(head, int.from_bytes(head[:4], "little"))
+    kind, length = root.value(1, "<B"), root.value(3, "<q")
+    if length < 0 or body + length > len(data):
+        msg = f"{name} at byte {at:,} has {length:,} bytes, {len(data) - body:,} are left: the file is cut short"
+        raise FormatError(msg)
+    rows = 0
+    if kind in {_DICTIONARY, _BATCH}:
+        batch = root.table(2) if kind == _BATCH else root.table(2).table(1)
+        rows, packed, whole = batch.value(0, "<q"), bool(batch.place(3)), 0
+        for offset, taken in batch.pairs(2):
+            if offset < 0 or taken < 0 or offset + taken > length:
+                msg = f"{name} at byte {at:,}: a buffer of {taken:,} bytes from byte {offset:,}, of {length:,}"
+                raise FormatError(msg)
+            unpacked = int.from_bytes(bytes(data[body + offset : body + offset + 8]), "little", signed=True)
+            whole += max(taken, unpacked) if packed and taken >= 8 else taken
+        check_expansion(whole, len(data), name)
+        if not 0 <= rows < _MOST_ROWS:
+            msg = f"{name} at byte {at:,} has {rows:,} rows"
+            raise FormatError(msg)
+    return _Message(kind, rows, body + length)
+
+
+class _Arrow(ArrowColumns):
+    """An open file or stream of Arrow."""
+
+    def __init__(self, path: Place) -> None:
+        pa, self._ipc = _libraries()
+        status = path.stat()
+        with foreign("damaged Arrow file"):
+            mapped = pa.memory_map(os.fspath(path)).read_buffer()
+            data = memoryview(mapped)
+            start = 8 if bytes(data[:6]) == _MARK else 0
+            if bytes(data[:4]) == _FIRST_FEATHER:
+                msg = "Feather of version 1: write it again, as version 2"
+                raise FormatError(msg)
+            if start and (len(data) < 18 or bytes(data[-6:]) != _MARK):
+                msg = f"it ends with {bytes(data[-6:])!r}, not with {_MARK!r}: the file is cut short, or not finished"
+                raise FormatError(msg)
+            groups, at, number = list[int](), start, 0
+            while (message := _message(data, at, f"message {number:,}" if number else "the schema")) is not None:
+                if (message.kind == _SCHEMA) != (number == 0):
+                    msg = "not a file of Arrow: it does not begin with a schema, or has several"
+                    raise FormatError(msg)
+                groups += [message.rows] * (message.kind == _BATCH)
+                at, number = message.end, number + 1
+            if not number:
+                msg = "not a file of Arrow: no schema"
+                raise FormatError(msg)
+            self._stream = mapped.slice(start, at - start)
+            schema = self._ipc.open_stream(pa.BufferReader(self._stream)).schema
+            super().__init__(pa, schema, groups, status.st_size, (status.st_dev, *stamp_of(status)))
+
+    def _batches(self, name: str, groups: Iterable[int]) -> Iterator[Any]:
+        wanted, size = sorted(groups), 0
+        place = list(self._types).index(name)
+        options = self._ipc.IpcReadOptions(included_fields=[place], use_threads=False)
+        reader = self._ipc.open_stream(self._pa.BufferReader(self._stream), options=options)
+        for number in range(wanted[-1] + 1 if wanted else 0):
+            column = reader.read_next_batch().column(0)
+            if number >= wanted[0]:
+                column.validate(full=True)  # Arrow looks at nothing that a file says of its lists
+                size += column.nbytes
+                check_expansion(size, self._nbytes, name)
+                yield column
+
+
+def _open(path: Place, hint: Hint) -> Container:
+    del hint
+    return _Arrow(path)
+
+
+ARROW = Format("arrow", (".arrow", ".feather"), _open, magic=(_MARK,), points=True)

@@ -1,0 +1,297 @@
+"""TFRecord files of tf.train.Example (RLDS, TensorFlow Datasets), without TensorFlow: ``000000000012/steps/action``.
+
+Each record is a sample. Numbers are flat lists in the file; a ``features.json`` beside it says their shapes. Bytes are
+text where they are UTF-8; other bytes (pictures) are no values: they are not listed, and reading one says why.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import Format, Hint
+from datacheck.formats.limits import DEPTH, TEXT_BYTES, Many, check_bytes, check_fields, check_samples, foreign, stored
+from datacheck.formats.parsed import parse_json
+from datacheck.runtime.beneath import Place
+from datacheck.sample import Array, Container
+
+_FEATURES = "features.json"
+_DIGITS = 12
+_HEAD, _TAIL = 12, 4  # length and its checksum; the checksum of the data
+_BYTES, _FLOATS, _INTEGERS = 1, 2, 3  # fields of a Feature
+_VARINT, _FIXED64, _WITH_LENGTH, _FIXED32 = 0, 1, 2, 5
+_NO_EXAMPLE = (
+    "its records are no tf.train.Example; read them with the library that defines them, and scan what your loader "
+    "returns (--loader MODULE:FUNCTION)"
+)
+
+Field = tuple[int, int, Any]  # number, wire type, value: bytes of what has a length, else a number
+
+
+def _masked(data: bytes | memoryview) -> bytes:
+    crc = google_crc32c.value(bytes(data))
+    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 64 and at < len(data):
+        value |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if data[at - 1] < 0x80:
+            return value, at
+    raise FormatError(_NO_EXAMPLE)
+
+
+def _fields(data: bytes) -> Iterator[Field]:
+    """Yield the fields of a message of protocol buffers.
+
+    Raises:
+        FormatError: it is none.
+    """
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        number, kind = tag >> 3, tag & 7
+        if kind == _VARINT:
+            value, at = _varint(data, at)
+            yield number, kind, value
+            continue
+        size = {_FIXED64: 8, _FIXED32: 4}.get(kind, -1)
+        if kind == _WITH_LENGTH:
+            size, at = _varint(data, at)
+        if size < 0 or at + size > len(data) or not number:
+            raise FormatError(_NO_EXAMPLE)
+        yield number, kind, data[at : at + size]
+        at += size
+
+
+def _inside(data: bytes, number: int) -> Iterator[bytes]:
+    """Yield the messages of one field of a message that has no other.
+
+    Raises:
+        FormatError: it has.
+    """
+    for found, kind, value in _fields(data):
+        if found != number or kind != _WITH_LENGTH:
+            raise FormatError(_NO_EXAMPLE)
+        yield value
+
+
+def _features(record: bytes) -> dict[str, bytes]:
+    """Return the features of an Example by name, as messages."""
+    found: dict[str, bytes] = {}
+    for features in _inside(record, 1):
+        for entry in _inside(features, 1):
+            parts = {number: value for number, kind, value in _fields(entry) if kind == _WITH_LENGTH}
+            try:
+                name = parts.get(1, b"").decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise FormatError(_NO_EXAMPLE) from error
+            found[name] = parts.get(2, b"")  # of two entries of one name the last counts
+    return found
+
+
+def _value(feature: bytes) -> Any:
+    """Return the value of a Feature: numbers, bytes of each entry, None where it is empty."""
+    kinds = list(_fields(feature))
+    if not kinds:
+        return None
+    number, kind, inner = kinds[-1]
+    if kind != _WITH_LENGTH or number not in {_BYTES, _FLOATS, _INTEGERS}:
+        raise FormatError(_NO_EXAMPLE)
+    if number == _BYTES:
+        return list(_inside(inner, 1))
+    packed, single = list[bytes](), list[Any]()
+    for field, wire, value in _fields(inner):
+        if field != 1:
+            raise FormatError(_NO_EXAMPLE)
+        packed.append(value) if wire == _WITH_LENGTH else single.append(value)
+    whole = b"".join(packed)
+    if number == _FLOATS:
+        whole += b"".join(single)
+        if len(whole) % 4:
+            raise FormatError(_NO_EXAMPLE)
+        return np.frombuffer(whole, "<f4")
+    return np.concatenate([_integers(whole), np.array(single, np.uint64).view(np.int64)])
+
+
+def _integers(packed: bytes) -> Array:
+    """Return int64 numbers that are written seven bits a byte."""
+    data = np.frombuffer(packed, np.uint8)
+    stops = np.flatnonzero(data < 0x80) + 1
+    if len(data) and (not len(stops) or stops[-1] != len(data)):
+        raise FormatError(_NO_EXAMPLE)
+    lengths = np.diff(stops, prepend=0)
+    if lengths.max(initial=0) > 10:
+        raise FormatError(_NO_EXAMPLE)
+    values, starts = np.zeros(len(stops), np.uint64), stops - lengths
+    for place in range(int(lengths.max(initial=0))):
+        longer = lengths > place
+        part = (data[starts[longer] + place] & 0x7F).astype(np.uint64)
+        values[longer] |= part << np.uint64(7 * place)
+    return values.view(np.int64)
+
+
+def _texts(entries: list[bytes]) -> list[str] | None:
+    """Return bytes as texts, None where they are none."""
+    try:
+        return [entry.decode("utf-8") for entry in entries]
+    except UnicodeDecodeError:
+        return None
+
+
+class _TfRecord(Many):
+    """An open file: where its records lie, and what shapes its features have."""
+
+    def __init__(self, path: Place) -> None:
+        size = path.stat().st_size
+        self._data = stored(path, np.dtype(np.uint8), (size,)).data
+        self._places = list(self._records(size))
+        check_samples(len(self._places), size)
+        self._shapes = _shapes_beside(path)
+        self._last: tuple[int, dict[str, Any]] | None = None
+        self.passed = sorted({name for number in range(len(self._places)) for name in self._opaque(number)})
+        self.opaque = bool(self.passed)
+        self._known = len(self._places)
+
+    def _records(self, size: int) -> Iterator[tuple[int, int]]:
+        at = 0
+        while at < size:
+            head = bytes(self._data[at : at + _HEAD])
+            if len(head) < _HEAD or _masked(head[:8]) != head[8:]:
+                what = "a length whose checksum does not match" if at else "no length with its checksum"
+                msg = f"byte {at:,}: {what}: no TFRecord, or damaged" if len(head) == _HEAD else _cut(at, len(head))
+                raise FormatError(msg)
+            length = int.from_bytes(head[:8], "little")
+            start, stop = at + _HEAD, at + _HEAD + length
+            if stop + _TAIL > size:
+                raise FormatError(_cut(at, size - at))
+            if _masked(self._data[start:stop]) != bytes(self._data[stop : stop + _TAIL]):
+                msg = f"the record at byte {at:,}: its {length:,} bytes do not match their checksum"
+                raise FormatError(msg)
+            yield start, stop
+            at = stop + _TAIL
+
+    def _record(self, number: int) -> dict[str, Any]:
+        """Return the features of a record that hold something, by name: numbers, or bytes of each entry."""
+        if self._last is None or self._last[0] != number:
+            start, stop = self._places[number]
+            check_bytes(stop - start, f"record {number}")
+            found = {name: _value(feature) for name, feature in _features(bytes(self._data[start:stop])).items()}
+            check_fields(len(found))
+            self._last = number, {name: value for name, value in found.items() if value is not None and len(value)}
+        return self._last[1]
+
+    def _opaque(self, number: int) -> list[str]:
+        return [n for n, value in self._record(number).items() if isinstance(value, list) and _texts(value) is None]
+
+    def keys(self) -> list[str]:
+        return [f"{number:0{_DIGITS}d}" for number in range(len(self._places))]
+
+    def names(self) -> list[str]:
+        found = list[str]()
+        for number, key in enumerate(self.keys()):
+            opaque = set(self._opaque(number))
+            found += [f"{key}/{name}" for name in sorted(self._record(number)) if name not in opaque]
+        return found
+
+    def read(self, name: str) -> Any:
+        key, _, feature = name.partition("/")
+        number = int(key) if re.fullmatch(rf"[0-9]{{{_DIGITS}}}", key) else -1
+        if not 0 <= number < len(self._places) or feature not in self._record(number):
+            raise KeyError(name)
+        value = self._record(number)[feature]
+        sizes, several = self._shapes.get(feature, ((), False))
+        if isinstance(value, np.ndarray):
+            return _shaped(value, sizes, several=several, known=feature in self._shapes)
+        texts = _texts(value)
+        if texts is None:
+            msg = f"{name}: bytes that are no text are not read"
+            raise FormatError(msg)
+        return texts if several or len(texts) != 1 else texts[0]
+
+    def peek(self, name: str) -> tuple[tuple[int, ...], str]:
+        value = self.read(name)
+        if isinstance(value, np.ndarray):
+            return value.shape, value.dtype.str
+        return (), "text" if isinstance(value, str) else "json"
+
+
+def _cut(at: int, left: int) -> str:
+    return f"the record at byte {at:,} is cut short: {left:,} bytes are left"
+
+
+def _shaped(value: Array, sizes: tuple[int, ...], *, several: bool, known: bool) -> Array:
+    """Return numbers in the shape that a feature has; flat where they do not fill it, or nothing says it."""
+    whole = int(np.prod(sizes, dtype=np.int64))
+    if known and whole > 0 and len(value) % whole == 0 and (several or len(value) == whole):
+        return value.reshape(-1, *sizes) if several else value.reshape(sizes)
+    return value
+
+
+# ------------------------------------------------------------------------------------------------ features.json
+
+
+def _shapes_beside(path: Place) -> Mapping[str, tuple[tuple[int, ...], bool]]:
+    """Return the shape of an entry of each feature, and whether a record holds several: steps of an episode.
+
+    Notes:
+        A document that cannot be read says nothing here; as a file of the dataset it is judged of its own.
+    """
+    place = path.with_name(_FEATURES)
+    try:
+        with foreign(_FEATURES):
+            status = place.stat() if place.is_file() else None
+        return {} if status is None else _shapes_of(place, status.st_size, status.st_mtime_ns)
+    except FormatError:
+        return {}
+
+
+@lru_cache(maxsize=4)
+def _shapes_of(place: Place, size: int, time: int) -> Mapping[str, tuple[tuple[int, ...], bool]]:
+    del time
+    check_bytes(size, _FEATURES, TEXT_BYTES)
+    with foreign(_FEATURES):
+        root = parse_json(place.read_bytes())
+    found: dict[str, tuple[tuple[int, ...], bool]] = {}
+    _collect("", root, found, DEPTH, several=False)
+    return found
+
+
+def _collect(name: str, said: Any, found: dict[str, Any], depth: int, *, several: bool) -> None:
+    if not isinstance(said, Mapping) or not depth:
+        return
+    features = _get(said, "featuresDict", "features")
+    inner = _get(said, "sequence", "feature")
+    if isinstance(features, Mapping):
+        for key, item in features.items():
+            _collect(f"{name}/{key}" if name else str(key), item, found, depth - 1, several=several)
+    elif inner is not None:
+        _collect(name, inner, found, depth - 1, several=True)
+    else:
+        sizes = _get(said, "tensor", "shape", "dimensions")
+        sizes = [] if sizes is None else sizes
+        if isinstance(sizes, list) and len(sizes) < DEPTH and all(re.fullmatch("[0-9]{1,9}", str(n)) for n in sizes):
+            found[name] = tuple(int(n) for n in sizes), several
+
+
+def _get(said: Any, *keys: str) -> Any:
+    for key in keys:
+        said = said.get(key) if isinstance(said, Mapping) else None
+    return said
+
+
+def _open(path: Place, hint: Hint) -> Container:
+    del hint
+    return _TfRecord(path)
+
+
+TFRECORD = Format("tfrecord", (".tfrecords", ".tfrecord"), _open, beside=(_FEATURES,))

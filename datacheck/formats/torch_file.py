@@ -1,0 +1,249 @@
+"""What torch.save writes: a zip of a pickle and its storages, or (before PyTorch 1.6) pickles and storages in a row.
+
+The pickle goes through the machine of `pickle_safe`, nothing of PyTorch is imported or run, and a view of a storage is
+checked against its bounds before it is made. Values are those of the pickle; a lone tensor is "array".
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+from collections.abc import Callable
+from typing import IO, Any
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import Format, Hint
+from datacheck.formats.limits import DEPTH, TEXT_BYTES, Values, check_bytes, check_expansion, foreign
+from datacheck.formats.pickle_safe import Outside, call, load, record_of, unpickle, values_of
+from datacheck.runtime.beneath import Place
+from datacheck.sample import Array
+
+_ZIP, _PICKLE = b"PK\x03\x04", "/data.pkl"
+_MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001  # of what PyTorch wrote before 1.6
+_TYPES = {
+    "Double": "f8", "Float": "f4", "Half": "f2", "BFloat16": "bf", "Long": "i8", "Int": "i4", "Short": "i2",
+    "Char": "i1", "Byte": "u1", "Bool": "?", "ComplexFloat": "c8", "ComplexDouble": "c16",
+}  # fmt: skip
+_DTYPES = {
+    "float64": "f8", "float32": "f4", "float16": "f2", "bfloat16": "bf", "int64": "i8", "int32": "i4", "int16": "i2",
+    "int8": "i1", "uint8": "u1", "uint16": "u2", "uint32": "u4", "uint64": "u8", "bool": "?", "complex64": "c8",
+    "complex128": "c16",
+}  # fmt: skip
+_UNTYPED = "u1"
+
+
+class _Storage:
+    """Numbers in a row, of which tensors are views; no pickle can change it."""
+
+    __slots__ = ("code", "data", "order")
+
+    def __init__(self, data: bytes, code: str, order: str = "<") -> None:
+        self.data, self.code, self.order = data, code, order
+
+    def __setstate__(self, state: Any) -> None:
+        msg = "a pickle that changes a storage"
+        raise FormatError(msg)
+
+    def numbers(self, code: str) -> Array:
+        """Return the numbers; those of bfloat16 as float32, which hold them."""
+        if code == "bf":
+            high = np.frombuffer(self.data, f"{self.order}u2").astype("<u4")
+            return (high << 16).view("<f4")
+        return np.frombuffer(self.data, code if code == "?" else f"{self.order}{code}")
+
+
+def _are_sizes(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) <= DEPTH and all(type(n) is int and n >= 0 for n in value)
+
+
+def _view(storage: Any, offset: Any, sizes: Any, strides: Any, code: str) -> Any:
+    if not isinstance(storage, _Storage) or not all(map(_are_sizes, ((offset,), sizes, strides))):
+        msg = f"a tensor of shape {str(sizes)[:60]} with strides {str(strides)[:60]}"
+        raise FormatError(msg)
+    flat = storage.numbers(code)
+    last = offset + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=False))
+    if len(sizes) != len(strides) or (0 not in sizes and last >= len(flat)):
+        msg = f"a tensor of shape {list(sizes)}, strides {list(strides)}, offset {offset} in {len(flat):,} numbers"
+        raise FormatError(msg)
+    if 0 in sizes:
+        return record_of(np.empty(sizes, flat.dtype))
+    check_expansion(math.prod(sizes) * flat.itemsize, len(storage.data), "a tensor")
+    steps = [stride * flat.itemsize for stride in strides]
+    return record_of(np.lib.stride_tricks.as_strided(flat[offset:], sizes, steps, writeable=False))
+
+
+def _tensor(storage: Any, offset: Any, sizes: Any, strides: Any, *_: Any) -> Any:
+    return _view(storage, offset, sizes, strides, getattr(storage, "code", ""))
+
+
+def _typed_tensor(
+    storage: Any, offset: Any, sizes: Any, strides: Any, grad: Any, hooks: Any, kind: Any, *_: Any
+) -> Any:
+    del grad, hooks
+    if not isinstance(kind, str) or kind not in _DTYPES:
+        msg = f"a tensor of type {str(kind)[:40]}, which is not read"
+        raise FormatError(msg)
+    return _view(storage, offset, sizes, strides, _DTYPES[kind])
+
+
+def _parameter(tensor: Any, *_: Any) -> Any:
+    return tensor
+
+
+def _size(sizes: Any = ()) -> tuple[Any, ...]:
+    return tuple(sizes)
+
+
+def _device(kind: Any, *_: Any) -> str:
+    return str(kind)
+
+
+_NAMES: dict[tuple[str, str], Any] = {
+    ("torch._utils", "_rebuild_tensor"): call(_tensor),
+    ("torch._utils", "_rebuild_tensor_v2"): call(_tensor),
+    ("torch._utils", "_rebuild_tensor_v3"): call(_typed_tensor),
+    ("torch._utils", "_rebuild_parameter"): call(_parameter),
+    ("torch", "Size"): call(_size),
+    ("torch", "device"): call(_device),
+    **{("torch", f"{kind}Storage"): code for kind, code in _TYPES.items()},
+    **{("torch", name): name for name in _DTYPES},
+    ("torch.storage", "UntypedStorage"): _UNTYPED,
+    ("torch", "UntypedStorage"): _UNTYPED,
+}
+
+
+def _refer(read: Callable[[str, str, int], _Storage]) -> Callable[[Any], _Storage]:
+    """Return what finds storages by their identifiers: ("storage", type, key, device, how many numbers)."""
+    found: dict[str, _Storage] = {}
+
+    def stored(pid: Any) -> _Storage:
+        plain = isinstance(pid, tuple) and len(pid) in {5, 6} and pid[0] == "storage" and isinstance(pid[2], str)
+        plain = plain and isinstance(pid[1], str) and pid[1] in _TYPES.values() and type(pid[4]) is int and pid[4] >= 0
+        if not plain or any(pid[5:]):
+            msg = f"an object outside the pickle that is no storage: {str(pid)[:60]}"
+            raise FormatError(msg)
+        if pid[2] not in found:
+            found[pid[2]] = read(pid[2], pid[1], pid[4])
+        return found[pid[2]]
+
+    return stored
+
+
+def _width(code: str) -> int:
+    return 2 if code == "bf" else np.dtype(code).itemsize
+
+
+def _check_length(key: str, code: str, count: int, nbytes: int) -> None:
+    if count * _width(code) != nbytes:
+        msg = f"storage {key}: {count:,} numbers of {_width(code)} bytes are declared, {nbytes:,} bytes are there"
+        raise FormatError(msg)
+
+
+def _zipped(archive: zipfile.ZipFile) -> dict[str, Any]:
+    members = {info.filename: info for info in archive.infolist()}
+    roots = [name.removesuffix(_PICKLE) for name in members if name.endswith(_PICKLE)]
+    if len(members) != len(archive.infolist()) or len(roots) != 1:
+        msg = "no file of torch.save: a zip without one data.pkl, or with two members of one name"
+        raise FormatError(msg)
+    (root,) = roots
+    check_bytes(sum(info.file_size for info in archive.infolist()), "the members together")
+
+    def read(name: str) -> bytes:
+        info = members.get(f"{root}/{name}")
+        if info is None:
+            msg = f"{name} is not in the file"
+            raise FormatError(msg)
+        check_expansion(info.file_size, info.compress_size, name)
+        with foreign(name):
+            data = archive.read(info)
+        if len(data) != info.file_size:
+            msg = f"{name}: {info.file_size:,} bytes are declared, {len(data):,} unpacked"
+            raise FormatError(msg)
+        return data
+
+    order = read("byteorder").strip() if f"{root}/byteorder" in members else b"little"
+    if order not in {b"little", b"big"}:
+        msg = f"the byte order {order[:20]!r}"
+        raise FormatError(msg)
+
+    def storage(key: str, code: str, count: int) -> _Storage:
+        data = read(f"data/{key}")
+        _check_length(key, code, count, len(data))
+        return _Storage(data, code, "<" if order == b"little" else ">")
+
+    pickled = read(_PICKLE[1:])
+    check_bytes(len(pickled), "the pickle", TEXT_BYTES)
+    found = load(io.BytesIO(pickled), Outside(_NAMES, _refer(storage)))
+    return values_of(found, sum(info.file_size for info in members.values()))
+
+
+def _in_a_row(data: bytes) -> dict[str, Any]:
+    """Return the values of a file of the time before PyTorch 1.6: the storages lie behind the pickle.
+
+    Notes:
+        The pickle is read twice: what it says of the storages tells where they lie.
+    """
+    stream = io.BytesIO(data)
+    if load(stream) != _MAGIC:  # a plain pickle under another name
+        return unpickle(data)
+    version, system = load(stream), load(stream)
+    if version != _VERSION or not isinstance(system, dict) or not system.get("little_endian", True):
+        msg = f"version {str(version)[:20]} of PyTorch's older files, or of another byte order; 1001 is read"
+        raise FormatError(msg)
+    start = stream.tell()
+    declared: dict[str, tuple[str, int]] = {}
+
+    def declare(key: str, code: str, count: int) -> _Storage:
+        declared[key] = code, count
+        check_bytes(sum(_width(code) * count for code, count in declared.values()), "the storages", len(data))
+        return _Storage(bytes(count * _width(code)), code)
+
+    load(stream, Outside(_NAMES, _refer(declare)))
+    keys = load(stream)
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or set(keys) != declared.keys():
+        msg = "the storages that follow are not those that the pickle names"
+        raise FormatError(msg)
+    storages: dict[str, bytes] = {}
+    for key in keys:
+        code, count = declared[key]
+        written = int.from_bytes(stream.read(8), "little")
+        storages[key] = stream.read(count * _width(code))
+        _check_length(key, code, written, len(storages[key]))
+    if stream.read(1):
+        msg = "bytes follow the last storage"
+        raise FormatError(msg)
+
+    def storage(key: str, code: str, count: int) -> _Storage:
+        _check_length(key, code, count, len(storages[key]))
+        return _Storage(storages[key], code)
+
+    stream.seek(start)
+    return values_of(load(stream, Outside(_NAMES, _refer(storage))), len(data))
+
+
+def _values(file: IO[bytes], size: int) -> Values:
+    head = file.read(len(_ZIP))
+    file.seek(0)
+    if head == _ZIP:
+        with foreign("damaged file of torch.save"), zipfile.ZipFile(file) as archive:
+            return Values(_zipped(archive))
+    check_bytes(size, "the file", TEXT_BYTES)
+    return Values(_in_a_row(file.read()))
+
+
+def _open(path: Place, hint: Hint) -> Values:
+    del hint
+    with path.open("rb") as file:
+        return _values(file, path.stat().st_size)
+
+
+def _inside(data: bytes, hint: Hint) -> Values:
+    del hint
+    return _values(io.BytesIO(data), len(data))
+
+
+# .init and .pruned_init: initial states of LIBERO's tasks
+TORCH = Format("torch", (".pt", ".pth", ".ckpt", ".pruned_init", ".init"), _open, member=_inside)
