@@ -16,7 +16,6 @@ import selectors
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import threading
 import traceback
@@ -26,13 +25,15 @@ from typing import BinaryIO
 
 from datacheck.registry import resolve
 
-_BOOT = "import sys; sys.path[:] = sys.argv[2:]; from datacheck.forks import serve; serve(int(sys.argv[1]))"
+_BOOT = "import sys; sys.path[:] = sys.argv[1:]; from datacheck.forks import serve; serve()"
 _IMPORTED = ("datacheck.child", "datacheck.scan.worker")  # before the first fork
 _SERVE = "datacheck.child:serve"
 _IDLE_S = 10.0  # without a child or a wish for one, after which the server ends
 _WAIT_S = 0.2  # after which is looked whether another thread has heard of a child's end
+_REAPED_S = 5.0  # that the server may take to give the number of a child back
 _START_S = 120.0  # that the server may take to answer
 _SIZE, _NUMBER = struct.Struct("<I"), struct.Struct("<i")
+_CONTROL = 3  # descriptor of the server's socket
 _FDS = 5  # standard input, output and errors of a child, the counter, the socket on which its end is said
 _AT_START = ("PYTHON", "LD_", "MALLOC", "GLIBC", "LC_", "LANG", "OMP_", "OPENBLAS_", "MKL_", "NUMEXPR_")
 _LIMITS = ("AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "STACK")
@@ -64,8 +65,15 @@ class Forked:
                     said = b""
                 # without a word, the server was killed, and its children with it
                 self.returncode = _NUMBER.unpack(said)[0] if len(said) == _NUMBER.size else -signal.SIGKILL
-                self._ended.close()
+                self._let_go()
             return self.returncode
+
+    def _let_go(self) -> None:
+        """Give the number of the process back, and wait until the server has done so."""
+        with contextlib.suppress(OSError), self._ended:
+            self._ended.shutdown(socket.SHUT_WR)
+            self._ended.settimeout(_REAPED_S)
+            self._ended.recv(1)
 
     def wait(self) -> int:
         """Return how it has ended, once it has."""
@@ -87,7 +95,8 @@ class Forked:
 # ---------------------------------------------------------------------------------------------- outside
 
 _LOCK = threading.Lock()
-_SERVERS: list[tuple[object, socket.socket, subprocess.Popen[bytes]]] = []  # one at most, and for which children it is
+_SERVERS: list[tuple[object, socket.socket]] = []  # one at most, and for which children it is
+_ENDING: list[int] = []  # servers that nobody asks any more
 
 
 def fork(
@@ -119,15 +128,26 @@ def fork(
 
 
 def _forget() -> None:
-    for _, control, _ in _SERVERS:
+    """Ask the server for no more children; it ends when those that it has have ended."""
+    for _, control in _SERVERS:
         control.close()
     _SERVERS.clear()
+    _reap()
+
+
+def _reap() -> None:
+    for pid in list(_ENDING):
+        with contextlib.suppress(OSError):  # waited for by whoever waits for any child
+            if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                continue
+        _ENDING.remove(pid)
 
 
 def _in_fork() -> None:
     """Leave the server to the process that has started it: this one was forked from that."""
     global _LOCK  # another thread of that process may hold it
     _LOCK = threading.Lock()
+    _ENDING.clear()
     _forget()
 
 
@@ -140,23 +160,26 @@ def _server(environment: Mapping[str, str], folders: Sequence[str]) -> socket.so
         [resource.getrlimit(getattr(resource, f"RLIMIT_{name}")) for name in _LIMITS],
         os.sched_getaffinity(0), os.getresuid(), os.getresgid(),
     )  # fmt: skip
-    for known, control, process in _SERVERS:
-        if known == key and process.poll() is None:
+    for known, control in _SERVERS:
+        if known == key:
             return control
     _forget()
     ours, theirs = socket.socketpair()
     with theirs:
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, str(theirs.fileno()), *folders], env=environment, process_group=0,
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+            pid = os.posix_spawn(
+                sys.executable, [sys.executable, "-P", "-c", _BOOT, *folders], dict(environment),
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), _CONTROL),
+                    *((os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(_CONTROL)),
+                ], setpgroup=0,
             )  # fmt: skip
         except OSError:
             ours.close()
             return None
+    _ENDING.append(pid)
     ours.settimeout(_START_S)
-    _SERVERS.append((key, ours, process))
+    _SERVERS.append((key, ours))
     return ours
 
 
@@ -190,21 +213,24 @@ def _asked(server: socket.socket, order: bytes, counter: int, noise: int) -> For
 # ---------------------------------------------------------------------------------------------- inside
 
 
-def serve(descriptor: int) -> None:
+def serve() -> None:
     """Fork children until the other end of the socket closes, or nobody has wanted one for a while."""
-    control = socket.socket(fileno=descriptor)
+    control = socket.socket(fileno=_CONTROL)
     for name in _IMPORTED:
         resolve(f"{name}:")
     gc.collect()
     gc.freeze()  # children share what nobody looks at
     with selectors.DefaultSelector() as selector:
         selector.register(control, selectors.EVENT_READ, None)
-        while (ready := selector.select(_IDLE_S)) or len(selector.get_map()) > 1:
+        while (ready := selector.select(_IDLE_S)) or len(selector.get_map()) > 1 or control.fileno() < 0:
             for key, _ in ready:
                 if callable(key.data):
                     key.data()
                 elif not _fork(control, selector):
-                    return
+                    selector.unregister(control)  # the parent has ended, or asks another server
+                    control.close()
+            if control.fileno() < 0 and not selector.get_map():
+                return
 
 
 def _fork(control: socket.socket, selector: selectors.BaseSelector) -> bool:
@@ -253,7 +279,6 @@ def _reaped(selector: selectors.BaseSelector, handle: int, said: socket.socket, 
 
     def reap() -> None:
         selector.unregister(said)
-        said.close()
         with contextlib.suppress(KeyError):
             selector.unregister(handle)
         os.close(handle)
@@ -262,6 +287,7 @@ def _reaped(selector: selectors.BaseSelector, handle: int, said: socket.socket, 
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+        said.close()  # whoever waits for that knows that the number is free
 
     return reap
 
