@@ -6,6 +6,7 @@ process would be. It ends with its parent, and by itself where nobody has asked 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import json
@@ -18,6 +19,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -76,10 +78,16 @@ class Forked:
             self._ended.recv(1)
 
     def wait(self) -> int:
-        """Return how it has ended, once it has."""
+        """Return how it has ended, once it has; as killed, where the server was stopped and does not say so."""
+        ended: float | None = None
         while (code := self.poll()) is None:
             with contextlib.suppress(OSError, ValueError):  # another thread has read it
                 select.select([self._ended], [], [], _WAIT_S)
+            ended = (ended or time.monotonic()) if _has_ended(self.pid) else None
+            if ended is not None and time.monotonic() - ended > _REAPED_S:
+                with self._lock:
+                    self.returncode = -signal.SIGKILL
+                    self._ended.close()
         return code
 
     def kill(self) -> None:
@@ -90,6 +98,14 @@ class Forked:
                     os.killpg(self.pid, signal.SIGKILL)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self.pid, signal.SIGKILL)
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        said = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
+    return said.rpartition(")")[2].split()[0] == "Z"
 
 
 # ---------------------------------------------------------------------------------------------- outside
@@ -152,6 +168,7 @@ def _in_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_in_fork)
+atexit.register(_forget)
 
 
 def _server(environment: Mapping[str, str], folders: Sequence[str]) -> socket.socket | None:

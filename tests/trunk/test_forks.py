@@ -105,6 +105,17 @@ def test_another_child_takes_the_place_of_one_that_was_killed(child, doomed):
     assert child.run(f"{HERE}:told", {})[1] is None
 
 
+def test_a_server_that_is_stopped_holds_nobody_up(child, monkeypatch):
+    monkeypatch.setattr("datacheck.forks._REAPED_S", 0.5)
+    found, _ = child.run(f"{HERE}:told", {})
+    os.kill(found["server"], signal.SIGSTOP)
+    try:
+        _, death = child.run(f"{HERE}:ended", {"code": 5})
+        assert "killed by SIGKILL" in death.how
+    finally:
+        os.kill(found["server"], signal.SIGCONT)
+
+
 PARENT = """
 import os, sys
 from datacheck.child import Child, Limits
