@@ -12,6 +12,10 @@ import re
 from collections.abc import Iterable
 
 
+_ACTS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_COMMAND = re.compile(r"^(\s*)::", re.MULTILINE)  # of GitHub Actions
+
+
 class ManyLines(str):
     """The message of an error that has several lines; any other is told as one, whatever a name in it would break."""
 
@@ -27,6 +31,13 @@ class DatacheckError(Exception):
     """Anything datacheck raises on purpose; `exit_code` is what the command line returns for it."""
 
     exit_code = 4
+
+    def __str__(self) -> str:
+        """Return the message; names in it may come from data: what a terminal or a log of CI acts on is spelled out."""
+        text = super().__str__()
+        if not text.isprintable():
+            text = _ACTS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+        return _COMMAND.sub(r"\1\\x3a:", text) if "::" in text else text
 
 
 class UsageError(DatacheckError):
