@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Iterable
 
-
 _ACTS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _COMMAND = re.compile(r"^(\s*)::", re.MULTILINE)  # of GitHub Actions
 

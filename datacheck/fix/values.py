@@ -29,6 +29,7 @@ from datacheck.sources.roots import Roots
 
 Array = np.ndarray[Any, Any]
 
+_SOLE = "array"  # what the array of an .npy is called
 _WRITTEN = (".npy", ".npz", ".h5", ".hdf5", ".pkl", ".pickle")
 
 
@@ -140,16 +141,8 @@ def write(said: list[dict[str, Any]], source: File, goal: Path) -> None:
     with goal.open("wb") as file:  # numpy adds an ending to names that do not end as it likes
         if suffix == ".npz":
             _write_npz(file, source, scaled)
-        elif suffix == ".npy" and not _boxed(source):
-            np.save(file, next(iter(scaled.values())))
         elif suffix == ".npy":
-            with source.open("rb") as stored:
-                first = np.lib.format.read_magic(stored) == (1, 0)
-                (np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0)(stored)
-                whole = _with_values(unpickle_whole(stored.read()), scaled)
-            boxed = np.empty((), dtype=object)
-            boxed[()] = whole
-            np.save(file, boxed, allow_pickle=True)
+            _write_npy(file, source, scaled)
         else:
             pickle.dump(_with_values(unpickle_whole(source.read_bytes()), scaled), file, protocol=2)
 
@@ -192,6 +185,26 @@ def _share(one: _Spot, other: _Spot) -> bool:
     return one.columns[0] < other.columns[1] and other.columns[0] < one.columns[1]
 
 
+def _write_npy(file: BinaryIO, source: File, scaled: Mapping[str, Array]) -> None:
+    """Write an .npy with other values of its array, or of these arrays of the mapping that it holds."""
+    if not _boxed(source):
+        if scaled.keys() != {_SOLE}:
+            raise _is_part(next(iter(scaled)))
+        np.save(file, scaled[_SOLE])
+        return
+    with source.open("rb") as stored:
+        first = np.lib.format.read_magic(stored) == (1, 0)
+        (np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0)(stored)
+        whole = _with_values(unpickle_whole(stored.read()), scaled)
+    boxed = np.empty((), dtype=object)
+    boxed[()] = whole
+    np.save(file, boxed, allow_pickle=True)
+
+
+def _is_part(name: str) -> UsageError:
+    return UsageError(f"{name}: part of a structured array. Mend the values where they are written.")
+
+
 def _with_values(whole: Any, scaled: Mapping[str, Array]) -> Any:
     """Return what a pickle holds with other values of these arrays; all else stays as it is.
 
@@ -225,6 +238,9 @@ def _write_npz(file: BinaryIO, source: File, scaled: Mapping[str, Array]) -> Non
         source.open("rb") as stored, zipfile.ZipFile(stored) as before,
         zipfile.ZipFile(file, "w") as after,
     ):  # fmt: skip
+        members = {member.filename.removesuffix(".npy") for member in before.infolist()}
+        if part := next((name for name in scaled if name not in members), None):
+            raise _is_part(part)
         for member in before.infolist():
             values = scaled.get(member.filename.removesuffix(".npy"))
             written = zipfile.ZipInfo(member.filename, member.date_time)

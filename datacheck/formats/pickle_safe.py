@@ -162,8 +162,9 @@ class _Appended(_Record):
             raise FormatError(msg)
         dtype.used = True
         if dtype.value.hasobject:
-            found = _Unpickler(self.stream, encoding="latin1").load()  # a pickle within, as joblib writes it
-            self.objects = found.objects if isinstance(found, _Record) else None
+            kind: Any = _Unpickler if budget.BY_SIZE else _PlainUnpickler  # as `load` takes one or the other
+            found = kind(self.stream, encoding="latin1").load()  # a pickle within, as joblib writes it
+            self.axes, self.objects = (found.axes, found.objects) if isinstance(found, _Record) else (0, None)
             if self.objects is None:
                 msg = "an array of objects that joblib did not write"
                 raise FormatError(msg)

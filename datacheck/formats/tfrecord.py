@@ -6,6 +6,7 @@ text where they are UTF-8; other bytes (pictures) are no values: they are not li
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,8 @@ _DIGITS = 12
 _HEAD, _TAIL = 12, 4  # length and its checksum; the checksum of the data
 _BYTES, _FLOATS, _INTEGERS = 1, 2, 3  # fields of a Feature
 _VARINT, _FIXED64, _WITH_LENGTH, _FIXED32 = 0, 1, 2, 5
+_SINGLE = {_FLOATS: _FIXED32, _INTEGERS: _VARINT}  # of a number that stands alone
+_ALL_BITS = (1 << 64) - 1
 _NO_EXAMPLE = (
     "its records are no tf.train.Example; read them with the library that defines them, and scan what your loader "
     "returns (--loader MODULE:FUNCTION)"
@@ -104,23 +107,24 @@ def _value(feature: bytes) -> Any:
     kinds = list(_fields(feature))
     if not kinds:
         return None
-    number, kind, inner = kinds[-1]
-    if kind != _WITH_LENGTH or number not in {_BYTES, _FLOATS, _INTEGERS}:
+    number, kind, inner = kinds[0]
+    if len(kinds) > 1 or kind != _WITH_LENGTH or number not in {_BYTES, _FLOATS, _INTEGERS}:
         raise FormatError(_NO_EXAMPLE)
     if number == _BYTES:
         return list(_inside(inner, 1))
-    packed, single = list[bytes](), list[Any]()
-    for field, wire, value in _fields(inner):
-        if field != 1:
-            raise FormatError(_NO_EXAMPLE)
-        packed.append(value) if wire == _WITH_LENGTH else single.append(value)
-    whole = b"".join(packed)
-    if number == _FLOATS:
-        whole += b"".join(single)
-        if len(whole) % 4:
-            raise FormatError(_NO_EXAMPLE)
-        return np.frombuffer(whole, "<f4")
-    return np.concatenate([_integers(whole), np.array(single, np.uint64).view(np.int64)])
+    entries = list(_fields(inner))
+    wires = {wire for _, wire, _ in entries}  # packed, or one by one
+    if any(field != 1 for field, _, _ in entries) or len(wires) > 1 or not wires <= {_WITH_LENGTH, _SINGLE[number]}:
+        raise FormatError(_NO_EXAMPLE)
+    values = [value for _, _, value in entries]
+    if number == _INTEGERS and wires == {_VARINT}:
+        return np.array([value & _ALL_BITS for value in values], np.uint64).view(np.int64)
+    whole = b"".join(values)
+    if number == _INTEGERS:
+        return _integers(whole)
+    if len(whole) % 4:
+        raise FormatError(_NO_EXAMPLE)
+    return np.frombuffer(whole, "<f4")
 
 
 def _integers(packed: bytes) -> Array:
@@ -174,6 +178,7 @@ class _TfRecord(Many):
             start, stop = at + _HEAD, at + _HEAD + length
             if stop + _TAIL > size:
                 raise FormatError(_cut(at, size - at))
+            check_bytes(length, f"the record at byte {at:,}")
             if _masked(self._data[start:stop]) != bytes(self._data[stop : stop + _TAIL]):
                 msg = f"the record at byte {at:,}: its {length:,} bytes do not match their checksum"
                 raise FormatError(msg)
@@ -231,7 +236,7 @@ def _cut(at: int, left: int) -> str:
 
 def _shaped(value: Array, sizes: tuple[int, ...], *, several: bool, known: bool) -> Array:
     """Return numbers in the shape that a feature has; flat where they do not fill it, or nothing says it."""
-    whole = int(np.prod(sizes, dtype=np.int64))
+    whole = math.prod(sizes)
     if known and whole > 0 and len(value) % whole == 0 and (several or len(value) == whole):
         return value.reshape(-1, *sizes) if several else value.reshape(sizes)
     return value

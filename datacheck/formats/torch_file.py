@@ -38,10 +38,11 @@ _UNTYPED = "u1"
 class _Storage:
     """Numbers in a row, of which tensors are views; no pickle can change it."""
 
-    __slots__ = ("code", "data", "order")
+    __slots__ = ("_wide", "code", "data", "order")
 
     def __init__(self, data: bytes, code: str, order: str = "<") -> None:
         self.data, self.code, self.order = data, code, order
+        self._wide: Array | None = None  # bfloat16 as float32: views share it
 
     def __setstate__(self, state: Any) -> None:
         msg = "a pickle that changes a storage"
@@ -50,8 +51,11 @@ class _Storage:
     def numbers(self, code: str) -> Array:
         """Return the numbers; those of bfloat16 as float32, which hold them."""
         if code == "bf":
-            high = np.frombuffer(self.data, f"{self.order}u2").astype("<u4")
-            return (high << 16).view("<f4")
+            if self._wide is None:
+                high = np.frombuffer(self.data, f"{self.order}u2").astype("<u4")
+                high <<= 16
+                self._wide = high.view("<f4")
+            return self._wide
         return np.frombuffer(self.data, code if code == "?" else f"{self.order}{code}")
 
 
@@ -195,10 +199,13 @@ def _in_a_row(data: bytes) -> dict[str, Any]:
         raise FormatError(msg)
     start = stream.tell()
     declared: dict[str, tuple[str, int]] = {}
+    left = len(data)
 
     def declare(key: str, code: str, count: int) -> _Storage:
+        nonlocal left
         declared[key] = code, count
-        check_bytes(sum(_width(code) * count for code, count in declared.values()), "the storages", len(data))
+        left -= _width(code) * count
+        check_bytes(len(data) - left, "the storages", len(data))
         return _Storage(bytes(count * _width(code)), code)
 
     load(stream, Outside(_NAMES, _refer(declare)))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, product
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -23,13 +23,15 @@ from datacheck.schema.model import Schema
 from datacheck.sources.listing import Listing
 from datacheck.table import Note
 
-GONE = "not there, but "  # DC105 knows such a note by these words, and
-TWICE = "in the lists of two splits, "
 _CODE = "DC105"
 _DOCUMENTS = (".json", ".jsonl")
-_LISTS = re.compile(r"(?:^|/)(?:train|training|val|valid|validation|test|testing|eval|evaluation)\.(?:txt|lst)")
+_LISTS = re.compile(
+    r"(?:^|/)(?:(?P<train>train|training)|val|valid|validation|test|testing|eval|evaluation)\.(?:txt|lst)\Z"
+)
 _ID = re.compile(r"[\w./-]{1,200}")
 _LEAST_LISTED = 10  # names in a list of a split, of which some stand in another's, too
+_OF_A_SPLIT = re.compile(r"(?<![a-z])(?:train|val|test|eval)", re.IGNORECASE)
+_ENDING = re.compile(r"\.[^./]*\Z")
 _MEDIA = (
     ".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".exr", ".npy", ".npz", ".ply", ".pcd", ".obj", ".mp4",
     ".h5", ".hdf5", ".pkl",
@@ -37,9 +39,10 @@ _MEDIA = (
 _NAME = re.compile(rf"[\w./\\ ()+-]{{1,300}}(?:{'|'.join(map(re.escape, _MEDIA))})", re.IGNORECASE)
 _MOST_DOCUMENTS, _MOST_BYTES, _MOST_NAMES = 500, 16 << 20, 100_000  # documents of a dataset; of one of them
 _MOST_IN_ALL = 64 << 20
-_MOST_FILES = 500_000  # that are held against one another
+_MOST_FILES = 200_000  # that are held against one another
 _TOLD = 1_000  # of the files that are not there
 _LEAST_THERE, _SHARE_THERE = 2, 2 / 3
+_LEVELS = 2  # of folders in which those beside one another are held against one another
 _KINDS, _LEAST = 2, 3  # kinds of files that have all of a folder's names; how many names these are
 _SHARE_GONE = 0.2
 
@@ -48,7 +51,7 @@ _SHARE_GONE = 0.2
 
 
 def documents(schema: Schema, listing: Listing, unclaimed: Collection[str]) -> list[str]:
-    """Return the documents that may name files; [] where there are too many.
+    """Return the documents that may name files and the lists of splits; none of a kind of which there are too many.
 
     Args:
         schema: the dataset's promise.
@@ -60,6 +63,7 @@ def documents(schema: Schema, listing: Listing, unclaimed: Collection[str]) -> l
     """
     entries = listing.entries
     lists = [path for path in entries.paths if _LISTS.search(path) and 0 < listing.by_path[path].size <= _MOST_BYTES]
+    lists = _few(lists, listing)
     if not any(path.lower().endswith(_MEDIA) for path in entries.paths):
         return lists
     every, left = "*" in schema.fields or schema.name not in builtin(), set(unclaimed)
@@ -68,8 +72,12 @@ def documents(schema: Schema, listing: Listing, unclaimed: Collection[str]) -> l
         path for path, size in sizes
         if path.lower().endswith(_DOCUMENTS) and 0 < size <= _MOST_BYTES and (every or path in left)
     ]  # fmt: skip
-    few = len(found) <= _MOST_DOCUMENTS and sum(listing.by_path[path].size for path in found) <= _MOST_IN_ALL
-    return lists + found if few else lists
+    return lists + _few(found, listing)
+
+
+def _few(paths: list[str], listing: Listing) -> list[str]:
+    few = len(paths) <= _MOST_DOCUMENTS and sum(listing.by_path[path].size for path in paths) <= _MOST_IN_ALL
+    return paths if few else []
 
 
 def names_in(place: File) -> list[str]:
@@ -84,8 +92,10 @@ def names_in(place: File) -> list[str]:
     try:
         data = place.read_bytes()
         if _LISTS.search(place.name):
-            named = sorted({line.strip() for line in data.decode("utf-8").splitlines()} - {""})
-            return named if len(named) <= _MOST_NAMES and all(map(_ID.fullmatch, named)) else []
+            said = [line.strip().removeprefix("./") for line in data.decode("utf-8").splitlines() if line.strip()]
+            named = sorted(set(said))
+            few = len(said) < 2 * len(named) <= 2 * _MOST_NAMES  # numbers and classes stand there again and again
+            return named if few and all(map(_ID.fullmatch, named)) else []
         lines = data.splitlines() if place.name.lower().endswith(".jsonl") else [data]
         waiting: list[Any] = [parse_json(line, deep=True) for line in lines if line.strip()]
     except (FormatError, OSError, UnicodeDecodeError):
@@ -116,35 +126,61 @@ def lost(named: Mapping[str, Sequence[str]], listing: Listing) -> Iterator[Note]
     """Yield a note for each file that documents name and that no folder has, where most that they name are there.
 
     Args:
-        named: names of files by the path of the document.
+        named: names of files by the path of the document; of a list of a split, its lines.
         listing: every file there is.
     """
     lists = {path: set(names) for path, names in named.items() if _LISTS.search(path)}
-    yield from _in_both(lists)
-    named = {path: names for path, names in named.items() if path not in lists}
-    there: dict[str, list[str]] = defaultdict(list)
-    for path in listing.entries.paths:
-        there[path.rpartition("/")[2]].append(f"/{path}")
-    folders: dict[str, set[str]] = defaultdict(set)
-    for document, names in named.items():
-        folders[document.rpartition("/")[0]].update(names)
-    for folder, every in sorted(folders.items()):
-        gone = sorted(n for n in every if not any(p.endswith(f"/{n}") for p in there[n.rpartition("/")[2]]))
+    yield from _in_both(lists, listing.entries.paths)
+    folders: dict[str, list[str]] = defaultdict(list)
+    for document in named:
+        if document not in lists:
+            folders[document.rpartition("/")[0]].append(document)
+    wanted = {name for within in folders.values() for document in within for name in named[document]}
+    there = {name for _, name in _ends(listing.entries.paths, wanted)}
+    for folder, within in sorted(folders.items()):
+        every = {name for document in within for name in named[document]}
+        gone = sorted(every - there)
         have = len(every) - len(gone)
         if gone and have >= max(_LEAST_THERE, _SHARE_THERE * len(every)):
-            within = [document for document in named if document.rpartition("/")[0] == folder]
             who = within[0] if len(within) == 1 else f"the JSON documents of {folder or 'the folder'}"
-            reason = f"{GONE}named by {who}, as are {have:,} that are there"
-            yield from (Note(_CODE, name, reason) for name in gone[:_TOLD])
+            reason = f"not there, but named by {who}, as are {have:,} that are there"
+            yield from (Note(_CODE, name, reason, about={"kind": "gone"}) for name in gone[:_TOLD])
 
 
-def _in_both(lists: Mapping[str, set[str]]) -> Iterator[Note]:
-    """Yield a note for each name that stands in the lists of two splits of one folder."""
-    for (one, names), (two, others) in combinations(sorted(lists.items()), 2):
-        both = sorted(names & others)
-        beside = one.rpartition("/")[0] == two.rpartition("/")[0] and min(len(names), len(others)) >= _LEAST_LISTED
-        if beside and both:
-            yield from (Note(_CODE, name, f"{TWICE}{one} and {two}") for name in both[:_TOLD])
+def _ends(paths: Iterable[str], wanted: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the ends of paths, whole names of folders and files, that are wanted, and what stands before each."""
+    depths = sorted({name.count("/") + 1 for name in wanted})
+    for path in paths if depths else ():
+        parts = path.split("/")
+        for depth in depths:
+            if depth > len(parts):
+                break
+            end = "/".join(parts[-depth:])
+            if end in wanted:
+                yield "/".join(parts[:-depth]), end
+
+
+def _in_both(lists: Mapping[str, set[str]], paths: Sequence[str]) -> Iterator[Note]:
+    """Yield a note for each file that the list of a folder for training names, and one for validation or tests too.
+
+    Notes:
+        Lists of other things than names of files are not compared. In a folder of a split (``testing/000001.bin``) a
+        name may be of another file than in that of the other split: it is passed over.
+    """
+    folders: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+    for path, names in sorted(lists.items()):
+        kind = _LISTS.search(path)
+        if kind and len(names) >= _LEAST_LISTED:
+            folders[path.rpartition("/")[0]][kind["train"] is None].append(path)
+    pairs = [pair for two in folders.values() for pair in product(*two) if lists[pair[0]] & lists[pair[1]]]
+    wanted = {name for pair in pairs for path in pair for name in lists[path]}
+    every = chain(paths, (_ENDING.sub("", path) for path in paths))
+    there = {name for before, name in _ends(every, wanted) if not _OF_A_SPLIT.search(before)}
+    for one, other in pairs:
+        if all(2 * len(lists[path] & there) > len(lists[path]) for path in (one, other)):
+            reason = f"in the lists of two splits, {one} and {other}"
+            both = sorted(lists[one] & lists[other] & there)
+            yield from (Note(_CODE, name, reason, about={"kind": "twice"}) for name in both[:_TOLD])
 
 
 # ------------------------------------------------------------------------------------------------ companions
@@ -164,26 +200,37 @@ def alone(listing: Listing) -> Iterator[Note]:
     paths = [path for path in listing.entries.paths if not path.startswith("@") and not is_beside(path)]
     if len(paths) > _MOST_FILES:
         return
-    groups: dict[tuple[str, ...], dict[tuple[str, str], set[str]]] = {}
+    groups: dict[tuple[str, str], dict[tuple[str, str], set[str]]] = {}
     for path in paths:
-        *folders, name = path.split("/")
+        above, _, name = path.rpartition("/")
         stem, dot, ending = name.rpartition(".")
         if not stem:
             continue
-        for level in range(len(folders)):
-            group = (*folders[:level], "*", *folders[level + 1 :])
-            groups.setdefault(group, {}).setdefault((folders[level], dot + ending), set()).add(stem)
-        groups.setdefault(tuple(folders), {}).setdefault(("", dot + ending), set()).add(stem)
+        for before, folder, behind in _places(above):
+            groups.setdefault((before, behind), {}).setdefault((folder, dot + ending), set()).add(stem)
     told = set[str]()
-    for group, kinds in sorted(groups.items()):
-        for path, beside in _lacking(group, kinds):
+    for (before, behind), kinds in sorted(groups.items()):
+        for folder, name, beside in _lacking(kinds):
+            path = f"{before}{folder}{behind}{name}"
             if path not in told:
                 told.add(path)
-                yield Note(_CODE, path, f"{GONE}files of that name are in {', '.join(beside[:4])}")
+                reason = f"not there, but files of that name are in {', '.join(beside)}"
+                yield Note(_CODE, path, reason, about={"kind": "gone"})
 
 
-def _lacking(group: Sequence[str], kinds: Mapping[tuple[str, str], set[str]]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the path of each file that one kind lacks, and the kinds that have it."""
+def _places(folder: str) -> Iterator[tuple[str, str, str]]:
+    """Yield what stands before a name, of which others stand beside, and behind it: of files, of the last folders."""
+    yield folder and f"{folder}/", "", ""
+    above, behind = folder, "/"
+    for _ in range(_LEVELS):
+        if above:
+            above, _, name = above.rpartition("/")
+            yield above and f"{above}/", name, behind
+            behind = f"/{name}{behind}"
+
+
+def _lacking(kinds: Mapping[tuple[str, str], set[str]]) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield the folder and name of each file that one kind lacks, and the first kinds that have it."""
     folders, endings = [folder for folder, _ in kinds], {ending.lower() for _, ending in kinds}
     if len(kinds) <= _KINDS or len(endings) == 1 or (any(folders) and len(set(folders)) < len(folders)):
         return
@@ -194,10 +241,10 @@ def _lacking(group: Sequence[str], kinds: Mapping[tuple[str, str], set[str]]) ->
     complete = sets[whole]
     if len(complete) < _KINDS or len(whole) < _LEAST or 2 * len(complete) < len(kinds):
         return
-    for kind, stems in sorted(kinds.items()):
+    theirs = {ending.lower() for _, ending in complete}
+    beside = sorted(folder or ending for folder, ending in complete)[:4]
+    for (folder, ending), stems in sorted(kinds.items()):
         gone = whole - stems
         few = len(gone) <= max(1, _SHARE_GONE * len(whole))
-        if stems < whole and few and any(other[1].lower() != kind[1].lower() for other in complete):
-            beside = sorted(folder or ending for folder, ending in complete)
-            for stem in sorted(gone)[:_TOLD]:
-                yield "/".join([*(kind[0] if part == "*" else part for part in group), stem + kind[1]]), beside
+        if stems < whole and few and (len(theirs) > 1 or ending.lower() not in theirs):
+            yield from ((folder, stem + ending, beside) for stem in sorted(gone)[:_TOLD])

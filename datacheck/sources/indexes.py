@@ -29,7 +29,7 @@ _INDEXES = {"key": INDEX, "episode": INFO}  # by `samples.each`
 _CODE, _PACKED = "DC105", "DC101"
 _GONE = (_CODE, "it is gone")
 _LIMITS = Limits(item_s=60)
-LOST_VIDEOS = "names videos that are not there"  # DC105 knows it by these words
+_LOST_VIDEOS = "names videos that are not there"
 
 
 def with_rate(schema: Schema, listing: Listing) -> Schema:
@@ -71,12 +71,25 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
         An index that cannot be read says so where the files beside it are read. Files of which the schema's patterns
         do not speak are not missed.
     """
-    work = replace(work, notes=[*work.notes, *alone(listing)])
     name = _INDEXES.get(schema.samples.each or "")
-    paths = [p for p in listing.entries.paths if name and f"/{p}".endswith(f"/{name}")]
-    paths += [p for p in documents(schema, listing, work.unclaimed) if p not in paths]
-    if not paths:
-        return work
+    indexes = {p for p in listing.entries.paths if name and f"/{p}".endswith(f"/{name}")}
+    paths = sorted(indexes) + [p for p in documents(schema, listing, work.unclaimed) if p not in indexes]
+    notes, read, named = _looked_at(paths, name, schema, listing) if paths else ([], set(), {})
+    known = {(note.code, note.key) for note in work.notes}
+    notes = [*work.notes, *(note for note in notes if (note.code, note.key) not in known)]
+    for more in (lost(named, listing), alone(listing)):  # the least certain last
+        told = {note.key for note in notes if note.missing or note.code == _CODE}
+        notes += [note for note in more if note.key not in told]
+    return replace(
+        work, notes=sorted(notes, key=lambda note: (note.key, note.reason)),
+        unclaimed=[path for path in work.unclaimed if path not in read],
+    )  # fmt: skip
+
+
+def _looked_at(
+    paths: Sequence[str], name: str | None, schema: Schema, listing: Listing
+) -> tuple[list[Note], set[str], dict[str, list[str]]]:
+    """Return notes on what indexes name, the paths of all that belongs to them, and what documents name."""
     roots = {root: str(folder.absolute()) for root, folder in listing.roots.items()}
     task = {
         "index": name, "root": str(listing.root.absolute()), "roots": roots,
@@ -93,15 +106,13 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
             for found in payload:
                 read.update(found["read"])
                 named |= {found["path"]: found["named"]} if found["named"] else {}
-                notes += [Note(_CODE, found["path"], reason) for reason in found["faults"]]
+                notes += [_note(found["path"], reason) for reason in found["faults"]]
                 notes += _missing(found, templates, listing)
-    notes += lost(named, listing)
-    known = {(note.code, note.key) for note in work.notes}
-    notes = [*work.notes, *(note for note in notes if (note.code, note.key) not in known)]
-    return replace(
-        work, notes=sorted(notes, key=lambda note: (note.key, note.reason)),
-        unclaimed=[path for path in work.unclaimed if path not in read],
-    )  # fmt: skip
+    return notes, read, named
+
+
+def _note(path: str, reason: str) -> Note:
+    return Note(_CODE, path, reason, about={"kind": "videos"} if reason.startswith(_LOST_VIDEOS) else {})
 
 
 def _missing(found: Mapping[str, Any], templates: Sequence[Template], listing: Listing) -> Iterator[Note]:
@@ -182,7 +193,7 @@ def _lost_videos(base: File) -> list[str]:
         return []
     inside = [path for path in named if {"", ".", ".."}.isdisjoint(path.split("/")) and "\0" not in path]
     gone = [path for path in inside if not (base / path).is_file()]
-    return [f"{LOST_VIDEOS}: {len(gone):,} of {len(inside):,}, such as {gone[0]}"] if gone else []
+    return [f"{_LOST_VIDEOS}: {len(gone):,} of {len(inside):,}, such as {gone[0]}"] if gone else []
 
 
 def _said(numbers: Sequence[int]) -> str:

@@ -225,10 +225,12 @@ def _check_rows(tables: Sequence[File], episodes: Sequence[Mapping[str, int]]) -
 
 
 def _name_rows(tables: Sequence[File]) -> bool:
-    if not tables:
-        return False
-    with open_container(tables[0]) as container:
-        return set(_ROWS) <= set(container.names())
+    """Tell whether any table names rows; then all have to."""
+    for table in tables:
+        with open_container(table) as container:
+            if set(_ROWS) <= set(container.names()):
+                return True
+    return False
 
 
 def _tasks(base: File, *, new: bool) -> dict[int, str] | None:

@@ -22,7 +22,7 @@ import numpy as np
 
 from datacheck.digest import digest_bytes, digest_file, digest_value
 from datacheck.errors import FormatError, UsageError, check_name
-from datacheck.formats.base import store_markers
+from datacheck.formats.base import format_of, store_markers
 from datacheck.runtime.beneath import Folder, stamp_of
 from datacheck.sources.entries import NOT_WHOLE, ByPath, Entries, Entry, locate, real_root
 from datacheck.sources.roots import Roots
@@ -31,11 +31,7 @@ from datacheck.sources.stores import DEPTH, LINKED, led, reason, store_digest, s
 Array = np.ndarray[Any, Any]
 Found = Callable[[list[str], list[int]], None]
 
-_LEFT_OUT = {  # without a word, where all names in such a folder are like these
-    ".git": re.compile(r"[A-Z_]+|[a-z-]+|[a-z]+\.(lock|pid|cache|worktree)"),
-    ".datacheck": re.compile(r"\d{8}T\d{6}Z-.*|latest|\..*"),
-    "__pycache__": re.compile(r".*\.pyc(\.\d+)?"),
-}  # fmt: skip
+_LEFT_OUT = frozenset({".git", ".datacheck", "__pycache__"})  # without a word, where no file of data lies in them
 _CHUNK = re.compile(r"(c|\d+)(\.\d+)*")  # what chunks of Zarr are called
 _CLUTTER = frozenset({"Thumbs.db", "desktop.ini"})
 
@@ -393,12 +389,13 @@ def _decodable(name: str) -> bool:
 
 
 def _is_as_called(entry: os.DirEntry[str], place: str) -> bool:
-    """Tell whether a folder that is called as one of git, Python or datacheck holds what those write, and no data."""
-    names = _LEFT_OUT.get(entry.name)
-    if names is None or not entry.is_dir(follow_symlinks=False):
+    """Tell whether what is called as one of git, Python or datacheck is no folder with files of data in it."""
+    if entry.name not in _LEFT_OUT or entry.is_symlink():
         return False
+    if not entry.is_dir():
+        return entry.name == ".git"  # of a submodule or a worktree
     with os.scandir(place) as found:
-        return all(names.fullmatch(one.name) for one in found)
+        return all(format_of(one.name) is None for one in found)
 
 
 def stat_entry(

@@ -41,7 +41,8 @@ def with_stats(schema: Schema, root: Path, roots: Mapping[str, Path]) -> tuple[S
     for name, stats in named.items():
         where, path = f"{schema.name}, fields.{name}.stats", path_of(stats, roots)
         if stats.optional and stat_entry(root, path, roots) is None:
-            del data["fields"][name]["stats"]
+            own = {key: value for key, value in data["fields"][name].pop("stats").items() if key in _NAMES}
+            data["fields"][name] |= {"stats": own} if own else {}
             continue
         try:
             data["fields"][name]["stats"] = _read(stats, root, roots, where) | data["fields"][name]["stats"]

@@ -362,7 +362,8 @@ class _Lists:
         """
         if len(path.encode("utf-8", "surrogatepass")) > _PATH:
             return None, path
-        parts = [part for part in path.replace("\\", "/").split("/") if part != "."]
+        first, *rest = path.replace("\\", "/").split("/")
+        parts = [*([] if first == "." else [first]), *(part for part in rest if part not in {"", "."})]
         # no pattern matches more levels than it has, and no listing goes deeper; each end of a path that is tried is
         # held against each pattern: of all ends of a long one that would take as the square of its length
         for start in range(max(0, len(parts) - self._levels), len(parts)):

@@ -79,6 +79,16 @@ def test_a_name_that_ends_in_capitals_keeps_its_place(place, name):
     assert (made.changed, made.copied, len(tree(place / "copy"))) == ((name,), 5, 6)
 
 
+@pytest.mark.parametrize("ending", ["npy", "npz"])
+def test_a_part_of_a_structured_array_is_left_to_people(place, ending):
+    table = np.zeros(4, [("x", "f4"), ("y", "f4")])
+    path = place / f"data/a.{ending}"
+    np.save(path, table) if ending == "npy" else np.savez(path, a=table)
+    spot = {"name": "array.x" if ending == "npy" else "a.x", "columns": None, "row": None, "factor": 10.0}
+    with pytest.raises(UsageError, match="part of a structured array"):
+        write([spot], Roots(place / "data", {}).file(path.name), place / f"b.{ending}")
+
+
 def test_other_members_of_an_npz_stay_as_they_are(place):
     """Also those with the names of parameters of `numpy.savez`, which that would take for its own."""
     for i in range(6):

@@ -71,7 +71,16 @@ def test_gray_of_16_bits_is_read_as_it_is(tmp_path):
     assert read_all(tmp_path / "a.png")["image"].tolist() == [[1007, 65535]]
 
 
-@pytest.mark.parametrize("head", [b"P5 2 1 100\n", b"P5\n# of a camera\n2 1\n10000\n", b"P6 1 1 65535\n"])
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"P5 2 1 100\n",
+        b"P5\n# of a camera\n2 1\n10000\n",
+        b"P6 1 1 65535\n",
+        b"P5\n# x\r2 1\n1000\n",
+        b"P5" + b" " * 5000 + b"2 1 1000\n",
+    ],
+)
 def test_values_that_pillow_scales_are_refused(tmp_path, head):
     (tmp_path / "a.ppm").write_bytes(head + bytes(12))
     with pytest.raises(FormatError, match="which Pillow scales"):

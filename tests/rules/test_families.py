@@ -83,6 +83,20 @@ def test_files_that_no_list_names_are_a_warning_about_the_dataset():
     assert finding.message == "1 name (train/extra.pkl): no list names this file, so it is not read."
 
 
+@pytest.mark.parametrize(
+    ("kind", "severity", "fix"),
+    [
+        ("videos", "error", "Restore the videos."), ("twice", "warning", "Take them off one of the lists."),
+        ("gone", "warning", "Restore the files, or take out what speaks of them."),
+        ("", "warning", "Correct the list, or move what it does not name out of the folder."),
+    ],
+)  # fmt: skip
+def test_what_a_note_about_lists_tells_is_known_by_its_kind_and_not_by_its_words(kind, severity, fix):
+    note = Note("DC105", "a.npy", "not there, but spoken of", about={"kind": kind} if kind else {})
+    (finding,) = findings("fields: {x: {role: value, shape: [2]}}", pieces({"x": np.ones(2)}), [note])
+    assert (finding.severity, finding.fix) == (severity, fix)
+
+
 def test_a_line_that_stands_twice_is_not_called_a_file_without_a_line():
     notes = [
         Note("DC105", "b", "stands more than once in train.txt"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,11 +12,17 @@ import pytest
 from datacheck.schema.load import load_schema
 from datacheck.sources import plan_work, with_indexes
 from datacheck.sources.beside import alone, documents, lost, names_in
-from datacheck.sources.listing import list_files
+from datacheck.sources.entries import Entries, Entry
+from datacheck.sources.listing import Listing, list_files
 
 
 def listed(root):
     return list_files(root, {}, None)
+
+
+def of(*paths, size=1):
+    """A listing of files that need not be there."""
+    return Listing(Path("data"), Entries.of([Entry(path, size, 0, 0, 0, 0) for path in sorted(paths)]))
 
 
 def put(root, *paths):
@@ -68,6 +76,17 @@ def test_files_of_one_folder_with_several_endings_are_held_against_one_another(t
 def test_what_may_well_be_meant_is_not_told(tmp_path, paths):
     put(tmp_path, *paths)
     assert notes(tmp_path) == []
+
+
+@pytest.mark.parametrize(("below", "gone"), [("a", ["txt/a/0.txt"]), ("a/b", [])])
+def test_folders_far_above_are_not_held_against_one_another(below, gone):
+    paths = [f"{kind}/{below}/{n}.{kind}" for kind in ("ply", "jpg", "txt") for n in range(5)]
+    assert [note.key for note in alone(of(*(path for path in paths if path != f"txt/{below}/0.txt")))] == gone
+
+
+def test_more_files_than_memory_is_for_are_not_compared():
+    assert [note.key for note in alone(of(*KITTI[:-1]))] == KITTI[-1:]
+    assert list(alone(of(*KITTI[:-1], *(f"other/{n}" for n in range(200_000))))) == []
 
 
 # ------------------------------------------------------------------------------------------------ documents
@@ -128,11 +147,102 @@ def test_documents_of_a_folder_without_such_files_are_not_read(tmp_path):
     assert documents(load_schema("files"), listed(tmp_path), []) == ["a.json"]
 
 
-def test_names_in_the_lists_of_two_splits_are_told(tmp_path):
-    put(tmp_path, "x.npy")
-    named = {f"{split}.txt": [f"{split}{n}" for n in range(20)] for split in ("train", "test", "val")}
-    assert list(lost(named, listed(tmp_path))) == []
-    named["train.txt"] = [*named["train.txt"], "test3"]
+def test_a_name_that_many_files_end_in_is_looked_up_in_linear_time():
+    paths = [f"{n:06}/model.obj" for n in range(20_000)]
+    named, began = {"models.json": [*paths, "x/model.obj"]}, time.process_time()
+    (note,) = lost(named, of(*paths))
+    assert (note.key, note.reason) == (
+        "x/model.obj",
+        "not there, but named by models.json, as are 20,000 that are there",
+    )
+    assert time.process_time() - began < 5
+
+
+def test_a_file_of_which_an_index_tells_an_error_has_no_warning_in_its_place(tmp_path):
+    stems = [f"shard.{n:05}" for n in range(4)]
+    put(tmp_path, *(f"{stem}{end}" for stem in stems for end in (".mds", ".npy", ".txt")))
+    shards = [{"format": "mds", "samples": 1, "raw_data": {"basename": f"{stem}.mds"}} for stem in stems]
+    (tmp_path / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
+    (tmp_path / "shard.00002.mds").unlink()
+    listing, schema = listed(tmp_path), load_schema("mds")
+    found = with_indexes(plan_work(schema, listing), schema, listing)
+    assert [(n.key, n.missing) for n in found.notes if n.code == "DC105"] == [("shard.00002.mds", True)]
+
+
+# ------------------------------------------------------------------------------------------------ lists of splits
+
+
+def lists(**named):
+    """Lists of splits: of each which of 60 files it names, and the note on those in two."""
+    return {f"{split}.txt": [f"scene{n:02}" for n in numbers] for split, numbers in named.items()}
+
+
+SCENES = [f"scenes/scene{n:02}.npy" for n in range(60)]
+
+
+def twice(named, *paths):
+    return [(note.key, note.reason) for note in lost(named, of(*(paths or SCENES)))]
+
+
+def test_files_in_the_lists_of_two_splits_are_told():
+    named = lists(train=range(20), test=range(20, 40), val=range(40, 60))
+    assert twice(named) == []
+    named["train.txt"].append("scene23")
     named["all.txt"] = named["test.txt"]
-    (note,) = lost(named, listed(tmp_path))
-    assert (note.key, note.reason) == ("test3", "in the lists of two splits, test.txt and train.txt")
+    assert twice(named) == [("scene23", "in the lists of two splits, train.txt and test.txt")]
+    named["val.txt"].append("scene03")
+    assert [key for key, _ in twice(named)] == ["scene23", "scene03"]
+
+
+def test_lists_may_name_files_by_their_path():
+    named = {
+        name: [f"scenes/{line}.npy" for line in lines]
+        for name, lines in lists(train=range(20), val=range(19, 40)).items()
+    }
+    assert [key for key, _ in twice(named)] == ["scenes/scene19.npy"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("val", "test"), ("val", "validation"), ("valid", "eval"), ("train", "training"), ("test", "testing")],
+)
+def test_one_split_under_two_names_is_not_told(one, other):
+    assert twice(lists(**{one: range(20), other: range(20)})) == []
+
+
+def test_a_copy_of_a_list_is_no_list():
+    named = lists(train=range(20))
+    assert twice({**named, "test.txt.bak": named["train.txt"]}) == []
+
+
+def test_lists_of_two_folders_are_not_compared():
+    named = lists(train=range(20), test=range(20))
+    assert twice({f"{name[:-4]}lists/{name}": lines for name, lines in named.items()}) == []
+
+
+@pytest.mark.parametrize("paths", [["scenes/a.npy"], SCENES[:7]], ids=["none", "a third"])
+def test_lines_that_mostly_name_no_files_are_not_compared(paths):
+    assert twice(lists(train=range(20), test=range(20)), *paths) == []
+
+
+def test_names_that_every_split_gives_in_its_own_folder_are_not_told():
+    named = lists(train=range(20), test=range(20))
+    assert (
+        twice(named, *(f"{folder}/velodyne/scene{n:02}.bin" for folder in ("training", "testing") for n in range(20)))
+        == []
+    )
+
+
+def test_lines_that_stand_again_and_again_are_no_names(tmp_path):
+    (tmp_path / "train.txt").write_text("".join(f"{n % 10}\n" for n in range(100)))
+    assert names_in(tmp_path / "train.txt") == []
+    (tmp_path / "train.txt").write_text("./a/1.npy\n./a/2.npy\n")
+    assert names_in(tmp_path / "train.txt") == ["a/1.npy", "a/2.npy"]
+
+
+def test_lists_are_not_read_where_there_are_too_many():
+    paths = [f"{n:03}/{split}.txt" for n in range(251) for split in ("test", "train")]
+    files = load_schema("files")
+    assert documents(files, of(*paths[:500]), []) == paths[:500]
+    assert documents(files, of(*paths), []) == []
+    assert documents(files, of(*paths[:5], size=15 << 20), []) == []

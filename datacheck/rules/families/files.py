@@ -18,9 +18,11 @@ from datacheck.table import FAULT, Rows
 Array = np.ndarray[Any, Any]
 
 _OTHERS = ("DC102", "DC103", "DC105", "DC110", "DC701")  # rules of their own that judge unreadable rows
-_LOST = "names videos that are not there"
-_TWICE = "in the lists of two splits, "
-_GONE = "not there, but "  # of files that a document names, or of which others have the name
+_FIXES = {  # of what notes of DC105 tell, by their kind
+    "videos": "Restore the videos.",
+    "gone": "Restore the files, or take out what speaks of them.",
+    "twice": "Take them off one of the lists.",
+}
 _LEAST = 8  # numbers that are 0 together by no accident: a force at rest or a single position are fewer
 _NOT_DATA = frozenset({
     "flag", "mask", "segment", "class", "instance", "reward", "id", "faces", "timestamp", "tokens", "labels",
@@ -147,14 +149,15 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
         each matching file is in one list, once (warning). Each file that the ``index.json`` of MDS shards or the meta
         folder of a LeRobot dataset names is there, videos too (error). Files that a JSON document names are there where
         most that it names are, and so are files of which two kinds beside them have one of the same name (warning). No
-        name stands in ``train.txt`` and in the ``test.txt`` beside it (warning).
+        name of a file stands in ``train.txt`` and in the ``val.txt`` or ``test.txt`` beside it (warning).
     Why it matters:
         Loaders pass over a missing file without a word, so an epoch is shorter than the list says.
     Measure:
         Two set differences, made from the listing and the lists alone; of documents (16 MiB at most) all texts that are
         names of files.
     When it is wrong:
-        Files are left out of every list on purpose: switch the warning off, or narrow ``samples: {files: ...}``.
+        Files are left out of every list on purpose: switch the warning off, or narrow ``samples: {files: ...}``. A
+        picture without objects may have no label file in YOLO's layout: it is told where two other kinds have its name.
     Options:
         none
     Bad::
@@ -188,25 +191,18 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
             kind="missing",
             fix="Restore the files, or take their names off the list.",
         )
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[tuple[str, str], list[str]] = {}
     for note in case.notes:
         if not note.missing:
-            reasons.setdefault(note.reason, []).append(note.key)
-    for reason, keys in sorted(reasons.items()):
-        lost, spoken_of = reason.startswith(_LOST), reason.startswith(_GONE)
+            reasons.setdefault((note.reason, note.about.get("kind", "")), []).append(note.key)
+    for (reason, kind), keys in sorted(reasons.items()):
         yield Failure(
             np.zeros(len(rows), bool),
             f"{counted(len(keys), 'name')} ({listed(sorted(keys))}): {reason}.",
             measured={"names": len(keys), "first": sorted(keys)[:10]},
-            severity=None if lost else Severity.WARNING,
+            severity=None if kind == "videos" else Severity.WARNING,
             kind=re.split(r"[:,]| in ", reason)[0],  # without the path that follows
-            fix="Restore the videos."
-            if lost
-            else "Restore the files, or take out what speaks of them."
-            if spoken_of
-            else "Take them off one of the lists."
-            if reason.startswith(_TWICE)
-            else "Correct the list, or move what it does not name out of the folder.",
+            fix=_FIXES.get(kind, "Correct the list, or move what it does not name out of the folder."),
         )
 
 
