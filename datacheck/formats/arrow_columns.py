@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import FormatError
-from datacheck.formats.limits import DEPTH, FLOOR_BYTES, check_bytes, foreign, plain
+from datacheck.formats.limits import DEPTH, FLOOR_BYTES, check_bytes, check_expansion, foreign, plain
 from datacheck.sample import Array, Container
 
 # First rows of columns of lists, None where the lists differ in length. One process reads several parts of a file, and
 # each would read all of such a column to know.
 _STEPS: dict[tuple[Any, ...], Array | None] = {}
 _MOST_STEPS = 256
+_PIECE = 1 << 20  # indices that are looked at at once
 
 
 class ArrowColumns(Container):
@@ -112,7 +113,7 @@ class ArrowColumns(Container):
                 raise FormatError(msg)
             if stop < self._rows:  # whoever reads on need not read its row group from the beginning
                 self._streams[name] = stream
-            return _values(self._pa, self._pa.chunked_array(parts, kind).combine_chunks(), start)
+            return _values(self._pa, self._pa.chunked_array(parts, kind).combine_chunks(), start, self._nbytes)
 
     def _empty(self, kind: Any, leaf: Any) -> Any:
         if not _is_number(self._pa, leaf):
@@ -153,7 +154,7 @@ class ArrowColumns(Container):
         if name in self._even and self._rows:
             group = int(np.flatnonzero(np.diff(self._stops))[0])
             with foreign(name):
-                row = _values(self._pa, self._first(name, group), 0)
+                row = _values(self._pa, self._first(name, group), 0, self._nbytes)
             return row if isinstance(row, np.ndarray) else None
         first = self.read_rows(name, 0, 1)
         first = first.copy() if isinstance(first, np.ndarray) else first  # not a view of the whole row group
@@ -161,8 +162,32 @@ class ArrowColumns(Container):
             return None
         groups = range(len(self._stops) - 1)
         with foreign(name):
-            even = all(_is_even(self._pa, rows, first.shape[1:]) for rows in self._batches(name, groups))
+            even = all(_is_even(self._pa, rows, first.shape[1:], self._nbytes) for rows in self._batches(name, groups))
         return first if even else None
+
+
+class Counted:
+    """Adds up the bytes of a column's batches; a dictionary that follows itself is counted once.
+
+    Args:
+        pa: the module pyarrow.
+    """
+
+    def __init__(self, pa: Any) -> None:
+        self._pa, self._total = pa, 0
+        self._last: dict[tuple[Any, ...], Any] = {}  # held, so that no other takes its place in memory
+
+    def add(self, column: Any) -> int:
+        """Add a batch and return the bytes of all."""
+        found = {_places(one): one for one in _dictionaries(self._pa, column)}
+        known = sum(one.nbytes for key, one in found.items() if key in self._last)
+        self._last = found
+        self._total += column.nbytes - known
+        return self._total
+
+
+def _places(rows: Any) -> tuple[Any, ...]:
+    return (rows.offset, len(rows), *(None if buffer is None else buffer.address for buffer in rows.buffers()))
 
 
 class _Stream:
@@ -231,10 +256,53 @@ def _dtype(pa: Any, kind: Any) -> np.dtype[Any]:
     return np.dtype("?") if pa.types.is_boolean(kind) else np.dtype(kind.to_pandas_dtype()).newbyteorder("<")
 
 
-def _values(pa: Any, rows: Any, first: int) -> Any:
-    """Return an Arrow array as numbers with an axis for each level of lists, or as JSON where that cannot be."""
+def _dictionaries(pa: Any, rows: Any) -> Iterator[Any]:
+    """Yield the dictionaries of a column: its own, or those within its lists."""
+    while _is_list(pa, rows.type):
+        rows = rows.values
     if pa.types.is_dictionary(rows.type):
-        rows = rows.dictionary_decode()
+        yield rows.dictionary
+
+
+def _widths(pa: Any, rows: Any) -> Array:
+    """Return how many bytes each entry of a dictionary takes; of a dictionary within it only the indices.
+
+    Shapes:
+        returns: int64 (entries)
+    """
+    if not len(rows):
+        return np.zeros(0, np.int64)
+    if _is_list(pa, rows.type):
+        lengths = rows.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+        ends = np.concatenate([[0], np.cumsum(_widths(pa, rows.flatten()))])
+        return np.asarray(8 + np.diff(ends[np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])]))
+    if pa.types.is_string(rows.type) or pa.types.is_large_string(rows.type):
+        offsets = np.frombuffer(rows.buffers()[1], np.int64 if pa.types.is_large_string(rows.type) else np.int32)
+        return 8 + np.diff(offsets[rows.offset : rows.offset + len(rows) + 1]).astype(np.int64)
+    kind = rows.type.index_type if pa.types.is_dictionary(rows.type) else rows.type
+    return np.full(len(rows), max(1, kind.bit_width // 8), np.int64)
+
+
+def _decoded(pa: Any, rows: Any, stored: int) -> Any:
+    """Return an array without its dictionary.
+
+    Args:
+        stored: bytes of the file.
+
+    Raises:
+        FormatError: it would be far larger than the file.
+    """
+    widths, size = _widths(pa, rows.dictionary), 0
+    for start in range(0, len(rows) if len(widths) else 0, _PIECE):
+        at = rows.indices.slice(start, _PIECE).fill_null(0).to_numpy(zero_copy_only=False)
+        size += int(widths[at].sum())
+    check_expansion(size, stored, "entries of a dictionary")
+    return rows.dictionary_decode()
+
+
+def _values(pa: Any, rows: Any, first: int, stored: int) -> Any:
+    """Return an Arrow array as numbers with an axis for each level of lists, or as JSON where that cannot be."""
+    rows = _decoded(pa, rows, stored) if pa.types.is_dictionary(rows.type) else rows
     if rows.null_count:
         empty = int(np.argmin(rows.is_valid().to_numpy(zero_copy_only=False)))
         msg = f"entry {first + empty:,} is empty (null)"
@@ -245,7 +313,7 @@ def _values(pa: Any, rows: Any, first: int) -> Any:
         return rows.to_pylist()
     lengths = rows.value_lengths().to_numpy(zero_copy_only=False)
     before = first * int(lengths[0]) if len(lengths) and bool((lengths == lengths[0]).all()) else 0
-    inner = _values(pa, rows.flatten(), before)
+    inner = _values(pa, rows.flatten(), before, stored)
     if isinstance(inner, np.ndarray) and (not len(lengths) or int(lengths.min()) == int(lengths.max())):
         size = int(lengths[0]) if len(lengths) else 0
         return inner.reshape(len(lengths), size, *inner.shape[1:])
@@ -258,10 +326,10 @@ def _values(pa: Any, rows: Any, first: int) -> Any:
     return [flat[stop - length : stop] for stop, length in zip(stops, lengths.tolist(), strict=True)]
 
 
-def _is_even(pa: Any, rows: Any, sizes: tuple[int, ...]) -> bool:
+def _is_even(pa: Any, rows: Any, sizes: tuple[int, ...], stored: int) -> bool:
     """Tell whether lists have these sizes, level by level; empty places are for whoever reads them to tell."""
     for size in sizes:
-        rows = rows.dictionary_decode() if pa.types.is_dictionary(rows.type) else rows
+        rows = _decoded(pa, rows, stored) if pa.types.is_dictionary(rows.type) else rows
         lengths = rows.drop_null().value_lengths().to_numpy(zero_copy_only=False)
         if bool((lengths != size).any()):
             return False

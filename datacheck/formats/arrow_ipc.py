@@ -1,19 +1,20 @@
 """Arrow IPC: Feather files and the streams that Hugging Face datasets keep; columns as those of Parquet.
 
 The messages are found and measured here before Arrow sees them: how long each is, how many rows it has, how far its
-buffers unpack. A file of Arrow is a stream between two marks, and is read as that.
+buffers unpack. A file of Arrow is a stream between two marks, and is read as that; its footer, by which loaders read,
+must name the same batches and columns.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
 from datacheck.errors import FormatError
-from datacheck.formats.arrow_columns import ArrowColumns
+from datacheck.formats.arrow_columns import ArrowColumns, Counted
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import check_bytes, check_expansion, foreign
 from datacheck.runtime.beneath import Place, stamp_of
@@ -23,6 +24,8 @@ _MARK, _FIRST_FEATHER, _NEXT = b"ARROW1", b"FEA1", b"\xff\xff\xff\xff"
 _HEAD_BYTES = 64 << 20  # of one message's description
 _MOST_ROWS = 1 << 36
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
+
+_Block = tuple[int, int, int]  # where a message begins, its body, and where it ends
 
 
 @cache
@@ -66,15 +69,30 @@ class _Table:
 
     def pairs(self, field: int) -> Iterator[tuple[int, int]]:
         """Yield the structures of two long integers that a list holds."""
+        for place in self._structures(field, 16):
+            yield self.number("<q", place), self.number("<q", place + 8)
+
+    def blocks(self, field: int) -> list[_Block]:
+        """Return where the messages lie that a footer lists."""
+        return [
+            (
+                begin := self.number("<q", at),
+                body := begin + self.number("<i", at + 8),
+                body + self.number("<q", at + 16),
+            )
+            for at in self._structures(field, 24)
+        ]
+
+    def _structures(self, field: int, size: int) -> Iterable[int]:
         at = self.place(field)
         at += self.number("<I", at) if at else 0
-        for place in range(at + 4, at + 4 + 16 * self.number("<I", at), 16) if at else ():
-            yield self.number("<q", place), self.number("<q", place + 8)
+        return range(at + 4, at + 4 + size * self.number("<I", at), size) if at else ()
 
 
 class _Message(NamedTuple):
     kind: int
     rows: int
+    body: int
     end: int
 
 
@@ -114,7 +132,35 @@ def _message(data: Any, at: int, name: str) -> _Message | None:
         if not 0 <= rows < _MOST_ROWS:
             msg = f"{name} at byte {at:,} has {rows:,} rows"
             raise FormatError(msg)
-    return _Message(kind, rows, body + length)
+    return _Message(kind, rows, body, body + length)
+
+
+def _check_footer(data: Any, end: int, blocks: Mapping[int, list[_Block]]) -> None:
+    """Hold the footer against the messages of the file: readers go by it.
+
+    Args:
+        data: of the file.
+        end: of its messages.
+        blocks: where the messages of each kind lie.
+
+    Raises:
+        FormatError: it names others.
+    """
+    size = int.from_bytes(bytes(data[-10:-6]), "little", signed=True)
+    if not 8 <= size <= len(data) - 10 - end:
+        msg = f"a footer of {size:,} bytes, {len(data) - 10 - end:,} are left: the file is damaged"
+        raise FormatError(msg)
+    check_bytes(size, "the footer", _HEAD_BYTES)
+    foot = bytes(data[len(data) - 10 - size : len(data) - 10])
+    root = _Table(foot, int.from_bytes(foot[:4], "little"))
+    for kind, field, what in ((_DICTIONARY, 2, "dictionaries"), (_BATCH, 3, "record batches")):
+        named, found = root.blocks(field), blocks[kind]
+        if len(named) != len(found):
+            msg = f"its footer names {len(named):,} {what}, {len(found):,} are there: readers differ in what it holds"
+            raise FormatError(msg)
+        if (sorted(named) if kind == _DICTIONARY else named) != found:
+            msg = f"its footer names other places than those of the {what}: readers differ in what it holds"
+            raise FormatError(msg)
 
 
 class _Arrow(ArrowColumns):
@@ -134,21 +180,28 @@ class _Arrow(ArrowColumns):
                 msg = f"it ends with {bytes(data[-6:])!r}, not with {_MARK!r}: the file is cut short, or not finished"
                 raise FormatError(msg)
             groups, at, number = list[int](), start, 0
+            blocks: dict[int, list[_Block]] = {_DICTIONARY: [], _BATCH: []}
             while (message := _message(data, at, f"message {number:,}" if number else "the schema")) is not None:
                 if (message.kind == _SCHEMA) != (number == 0):
                     msg = "not a file of Arrow: it does not begin with a schema, or has several"
                     raise FormatError(msg)
                 groups += [message.rows] * (message.kind == _BATCH)
+                blocks.setdefault(message.kind, []).append((at, message.body, message.end))
                 at, number = message.end, number + 1
             if not number:
                 msg = "not a file of Arrow: no schema"
                 raise FormatError(msg)
             self._stream = mapped.slice(start, at - start)
             schema = self._ipc.open_stream(pa.BufferReader(self._stream)).schema
+            if start:
+                _check_footer(data, at, blocks)
+                if self._ipc.open_file(pa.BufferReader(mapped)).schema != schema:
+                    msg = "its footer declares other columns than its first message: readers differ in what it holds"
+                    raise FormatError(msg)
             super().__init__(pa, schema, groups, status.st_size, (status.st_dev, *stamp_of(status)))
 
     def _batches(self, name: str, groups: Iterable[int]) -> Iterator[Any]:
-        wanted, size = sorted(groups), 0
+        wanted, counted = sorted(groups), Counted(self._pa)
         place = list(self._types).index(name)
         options = self._ipc.IpcReadOptions(included_fields=[place], use_threads=False)
         reader = self._ipc.open_stream(self._pa.BufferReader(self._stream), options=options)
@@ -156,8 +209,7 @@ class _Arrow(ArrowColumns):
             column = reader.read_next_batch().column(0)
             if number >= wanted[0]:
                 column.validate(full=True)  # Arrow looks at nothing that a file says of its lists
-                size += column.nbytes
-                check_expansion(size, self._nbytes, name)
+                check_expansion(counted.add(column), self._nbytes, name)
                 yield column
 
 

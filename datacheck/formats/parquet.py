@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any
 
 from datacheck.errors import FormatError
-from datacheck.formats.arrow_columns import ArrowColumns
+from datacheck.formats.arrow_columns import ArrowColumns, Counted
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import DEPTH, check_bytes, check_expansion, foreign
 from datacheck.runtime.beneath import Place, stamp_of
@@ -63,13 +63,12 @@ class _Parquet(ArrowColumns):
 
     def _batches(self, name: str, groups: Iterable[int]) -> Iterator[Any]:
         # What the footer says of a column is not asked for: a wrong word there makes Arrow end the process.
-        size = 0
+        counted = Counted(self._pa)
         how: dict[str, Any] = {"batch_size": self._batch, "columns": [name], "use_threads": False}
         for batch in chain.from_iterable(self._file.iter_batches(row_groups=[group], **how) for group in groups):
             column = batch.column(0)
             yield column
-            size += column.nbytes
-            check_expansion(size, self._nbytes, name)
+            check_expansion(counted.add(column), self._nbytes, name)
 
     def _first(self, name: str, group: int) -> Any:
         how: dict[str, Any] = {"row_groups": [group], "columns": [name], "use_threads": False}

@@ -9,8 +9,8 @@ from itertools import count
 from typing import NamedTuple
 
 from datacheck.scan.look import Seen
+from datacheck.schema.units import JOINT_COUNTS
 
-JOINTS = range(14, 71)
 _NEARLY_ALL = 0.8  # samples of which the others are rather what a scan is to find
 _STEPS = r"^acts?$|action|^rew(?:ards?)?$|^dones?$|terminal|^frame_index$|^time_?steps?$"  # names of what each step has
 
@@ -76,7 +76,7 @@ def _letters(*, episodes: bool) -> Iterator[str]:
 def joints(seen: Seen) -> int:
     """Return how many joints of three coordinates nearly all samples have, in each of their steps; 0 if none."""
     *sizes, width = [*([usual_length(seen)] if seen.lengths else []), *(seen.item or [])] or [0]
-    return sizes[-1] if sizes and width == 3 and sizes[-1] in JOINTS else 0
+    return sizes[-1] if sizes and width == 3 and sizes[-1] in JOINT_COUNTS else 0
 
 
 def usual_length(seen: Seen) -> int:

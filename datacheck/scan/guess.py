@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.scan.axes import JOINTS, Axis, joints, usual_length
+from datacheck.scan.axes import Axis, joints, usual_length
 from datacheck.scan.look import Seen
-from datacheck.schema.units import SKELETONS
+from datacheck.schema.units import JOINT_COUNTS, JOINT_NAMES, POINT_NAMES, RATE_NAMES, SKELETONS
 
 _TURN = 2 * math.pi + 0.1
 _HAND = 21  # so many rows of three numbers are joints, whatever they are called
@@ -100,7 +100,7 @@ _ROLES: tuple[tuple[str, str, Callable[[Seen], bool]], ...] = (
     ("image", r"rgb|image|img|colou?r|frames?$", _pixels),
     ("intrinsics", r"intrin|cam_?mat|^k$|camera_matrix", lambda s: s.item == [3] and s.lengths[:1] == [3]),
     ("transform", r"", _matrix),
-    ("joints", r"joint|keypoint|landmark|kpt|skelet", lambda s: joints(s) > 0),
+    ("joints", JOINT_NAMES, lambda s: joints(s) > 0),
     ("depth", r"depth", lambda s: len(s.item or []) >= 1),
     ("normal", r"normal", _rows_of(3)),
     ("color", r"rgb|colou?r", _rows_of(3, 4)),
@@ -110,7 +110,7 @@ _ROLES: tuple[tuple[str, str, Callable[[Seen], bool]], ...] = (
     ("position", r"pos$|position|trans|tcp|eef|origin", _rows_of(3)),
     ("faces", r"faces?|triangles?|vertex_ind", lambda s: s.whole and _width(s) in {3, 4}),
     ("joints", r"", _hand),
-    ("points", r"point|xyz|cloud|^pc|_pc|coord|vert|scan", lambda s: bool(s.item) and _width(s) == 3),
+    ("points", POINT_NAMES, lambda s: bool(s.item) and _width(s) == 3),
     ("timestamp", r"time|stamp", lambda s: _flat(s) and s.rising and not _flags(s)),
     ("reward", r"reward|^rew$", _flat),
     ("done", r"done|terminal|is_last", lambda s: _flat(s) and _flags(s) and s.ends in ([], [1, 1])),
@@ -119,9 +119,6 @@ _ROLES: tuple[tuple[str, str, Callable[[Seen], bool]], ...] = (
     ("instance", r"inst|(^|_)ins(_|$)", _whole),
     ("class", r"class|label|semantic|categor", lambda s: _whole(s) and (s.high or 0) < _CLASSES),
     ("segment", r"seg", _whole),
-)
-_RATES = (
-    r"(?:^|_|q)(?:vel(?:$|_|oc)|acc(?:$|_|el)|torque|effort|force|wrench)|_(?:cos|sin)$"  # of joints, and no places
 )
 
 
@@ -172,7 +169,7 @@ def inner_samples(fields: Mapping[str, Seen], files: int, ending: str) -> str:
     if name == RECORDS:
         return "line" if seen.keys and ending.lower() == ".json" else ""
     item, lengths = seen.item or [], seen.lengths
-    skeletons = len(item) == 2 and item[0] in JOINTS and item[1] == 3 and min(lengths, default=0) >= _MANY_ROWS
+    skeletons = len(item) == 2 and item[0] in JOINT_COUNTS and item[1] == 3 and min(lengths, default=0) >= _MANY_ROWS
     return "row" if name == ONE_ARRAY and skeletons else ""
 
 
@@ -246,7 +243,7 @@ def _guess(said: str, seen: Seen, axis: Axis | None) -> Guess:
     if written:
         return _text(seen)
     role, named = next(((r, names) for r, names, fits in _ROLES if re.search(names, said) and fits(seen)), (None, ""))
-    if role in {"joint_angle", "position"} and re.search(_RATES, said):
+    if role in {"joint_angle", "position"} and re.search(RATE_NAMES, said):
         role = None
     spec: dict[str, Any] = {} if role is None else {"role": role}
     why = [] if role is None else ["role from name and values" if named else "role from shape and values"]

@@ -22,6 +22,12 @@ SKELETONS: frozenset[str] = frozenset(
 ROBOTS: frozenset[str] = frozenset({"panda", "leap"})  # their joint limits are known to the rules
 
 SPATIAL_ROLES: frozenset[str] = frozenset({"points", "joints", "position"})
+JOINT_NAMES, JOINT_COUNTS = r"joint|keypoint|landmark|kpt|skelet", range(14, 71)  # what skeletons are called, and have
+POINT_NAMES = r"point|xyz|cloud|^pc|_pc|coord|vert|scan"
+RATE_NAMES = (
+    r"(?:^|_|q)(?:vel(?:$|_|oc)|acc(?:$|_|el)|torque|effort|force|wrench)|_(?:cos|sin)$"  # of joints, and no places
+)
+
 ROLES: frozenset[str] = SPATIAL_ROLES | {
     "pose", "rotvec", "quaternion", "transform", "action", "joint_angle", "image", "depth", "color", "normal",
     "segment", "class", "instance", "mask", "flag", "intrinsics", "text", "chat", "tokens", "labels", "faces",

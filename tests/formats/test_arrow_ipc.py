@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -60,3 +62,95 @@ def test_a_large_column_is_read_over_many_batches(tmp_path):
     with open_container(tmp_path / "x.feather") as container:
         parts = [container.read_rows("x", at, at + 1000) for at in range(0, 10_000, 1000)]
     assert np.array_equal(np.concatenate(parts), numbers)
+
+
+def written(batches, how=ipc.new_file, **options):
+    sink = pa.BufferOutputStream()
+    with how(sink, batches[0].schema, options=ipc.IpcWriteOptions(**options)) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def numbered(count, name="x"):
+    return [pa.record_batch({name: np.arange(8.0) + at}) for at in range(count)]
+
+
+def block(data, number):
+    """Return where the footer says where record batch `number` lies: 24 bytes each, one after another."""
+    sought = struct.pack("<I", ipc.open_file(data).num_record_batches)
+    at = next(
+        at for at in range(len(data) - 10, 0, -1) if data[at : at + 4] == sought and data[at + 4 : at + 6] != b"\0\0"
+    )
+    return at + 4 + 24 * number
+
+
+def refused(path, data, match):
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match=match):
+        read_all(path)
+
+
+def test_a_footer_that_names_one_batch_less_is_refused(tmp_path):
+    data = bytearray(written(numbered(3)))
+    data[block(data, 0) - 4] = 2
+    assert ipc.open_file(bytes(data)).num_record_batches == 2  # a loader does not see the last one
+    refused(tmp_path / "x.arrow", data, "footer names 2 record batches, 3 are there")
+
+
+def test_a_footer_that_names_a_batch_twice_or_in_another_order_is_refused(tmp_path):
+    good = written(numbered(3))
+    first, second = block(good, 0), block(good, 1)
+    twice, turned = bytearray(good), bytearray(good)
+    twice[second : second + 24] = good[first : first + 24]
+    turned[first : first + 48] = good[second : second + 24] + good[first : first + 24]
+    assert ipc.open_file(bytes(turned)).get_batch(0).column(0)[0].as_py() == 1
+    for data in (twice, turned):
+        refused(tmp_path / "x.arrow", data, "footer names other places than those of the record batches")
+
+
+def test_a_footer_with_other_columns_is_refused(tmp_path):
+    data = bytearray(written([pa.record_batch({"left": [1.0], "right": [2.0]})]))
+    foot = len(data) - 10 - int.from_bytes(data[-10:-6], "little")
+    left, right = data.index(b"left", foot), data.index(b"right", foot)
+    data[left : left + 4], data[right : right + 5] = b"each", b"other"
+    assert ipc.open_file(bytes(data)).schema.names == ["each", "other"]
+    refused(tmp_path / "x.arrow", data, "footer declares other columns")
+
+
+def test_files_without_rows_and_with_dictionaries_agree_with_their_footers(tmp_path):
+    empty = pa.schema({"x": pa.float64()}).empty_table()
+    with ipc.new_file(tmp_path / "x.arrow", empty.schema):
+        pass
+    assert read_all(tmp_path / "x.arrow")["x"].shape == (0,)
+    two = {name: pa.array(list("abba")).dictionary_encode() for name in "xy"}
+    (tmp_path / "x.arrow").write_bytes(written([pa.record_batch(two)] * 3))
+    assert read_all(tmp_path / "x.arrow") == {"x": list("abba") * 3, "y": list("abba") * 3}
+
+
+def coded(words, indices):
+    return pa.record_batch({"x": pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(words))})
+
+
+@pytest.mark.parametrize(
+    "entry", ["a" * 200_000, [0.5] * 25_000, ["a" * 1000] * 200], ids=["text", "numbers", "lists of text"]
+)
+def test_a_dictionary_that_unpacks_to_far_more_than_the_file_is_refused(tmp_path, entry):
+    data = written([coded([entry], np.zeros(4000, np.int8))], ipc.new_stream, compression="zstd")
+    assert len(data) < 4000
+    refused(tmp_path / "x.arrow", data, r"entries of a dictionary: \d+,\d+,\d+ bytes are declared but only")
+
+
+def test_a_long_entry_that_few_rows_have_is_read(tmp_path):
+    batch = coded(["a" * 2_000_000, "b"], (np.arange(1000) > 0).astype(np.int16))
+    (tmp_path / "x.arrow").write_bytes(written([batch], compression="zstd"))
+    assert read_all(tmp_path / "x.arrow")["x"] == ["a" * 2_000_000, *["b"] * 999]
+
+
+@pytest.mark.parametrize("how", [ipc.new_file, ipc.new_stream])
+def test_a_dictionary_that_many_batches_share_counts_once(tmp_path, how):
+    words = [f"word {number}" * 12 for number in range(8000)]  # 0.9 MB, in all batches together 2.2 GB
+    batch = coded(words, np.arange(5, dtype=np.int32))
+    (tmp_path / "x.arrow").write_bytes(written([batch] * 2500, how))
+    with open_container(tmp_path / "x.arrow") as container:
+        assert container.read("x") == words[:5] * 2500

@@ -11,10 +11,10 @@ from tests.rules.harness import judged, measured, schema_of
 RNG = np.random.default_rng(7)
 
 
-def findings(values, role="value"):
+def findings(values, role="pose", name="x", **declared):
     """Return what is said of a field of one sample, which is looked at on its own."""
-    schema = schema_of({"fields": {"x": {"role": role}}})
-    pieces = [("", Piece("s0", {"x": values}, Origin("f")))]
+    schema = schema_of({"fields": {name: ({"role": role} if role else {}) | declared}})
+    pieces = [("", Piece("s0", {name: values}, Origin("f")))]
     return [f for f in judged(schema, measured(schema, pieces)).findings if f.code == "DC229"]
 
 
@@ -38,7 +38,81 @@ def test_rows_in_another_unit_are_counted(share, factor):
 def test_one_of_few_tables_in_another_unit_is_told(factor):
     values = RNG.normal(size=(4, 17, 3))
     values[2] *= 10 * factor
-    assert len(findings(values)) == 1
+    assert len(findings(values, "joints")) == 1
+
+
+def keypoints():
+    values = RNG.normal(size=(400, 21, 3)).clip(-3, 3)
+    values[::20] *= 1000
+    return values
+
+
+@pytest.mark.parametrize("role", ["points", "joints", "position", "pose"])
+def test_roles_of_coordinates_are_judged_with_a_time_axis_too(role):
+    values = table(columns=7 if role == "pose" else 3)
+    values[::50] *= 1000
+    (finding,) = findings(values, role, shape=["T", values.shape[1]])
+    assert finding.measured["rows"] == 20
+
+
+def test_numbers_without_a_role_are_judged_where_they_are_coordinates():
+    (finding,) = findings(keypoints(), None, "keypoints", shape=["N", 21, 3])
+    assert (finding.measured["rows"], finding.measured["of"]) == (20, 400)
+    assert len(findings(keypoints()[:, 0], "value", "lidar_xyz", shape=["N", 3])) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "declared"),
+    [
+        ("keypoints", {"shape": ["T", 21, 3]}),
+        ("keypoints", {}),
+        ("keypoint_velocity", {"shape": ["N", 21, 3]}),
+        ("keypoint_delta", {"shape": ["N", 21, 3]}),
+        ("values", {"shape": ["N", 21, 3]}),
+    ],
+    ids=["time", "axes unknown", "velocity", "delta", "name"],
+)
+def test_numbers_without_a_role_that_may_be_no_coordinates_are_not_judged(name, declared):
+    assert findings(keypoints(), None, name, **declared) == []
+
+
+def contact():
+    """Return six forces: noise, and 40 steps of 500 in contact."""
+    values = RNG.normal(size=(500, 6)) * 0.02
+    values[200:240] += RNG.uniform(8, 12, (40, 6))
+    return values
+
+
+def resting():
+    """Return seven velocities of an arm at rest that moves once."""
+    values = RNG.normal(size=(500, 7)) * 1e-4
+    values[300:360] += RNG.uniform(0.3, 0.8, (60, 7))
+    return values
+
+
+def pausing():
+    """Return delta actions, of which 85 % do next to nothing."""
+    values = RNG.normal(size=(500, 7)) * 1e-5
+    values[3::7] = RNG.uniform(0.02, 0.05, (71, 7))
+    return values
+
+
+def hidden():
+    """Return hidden states of which the first and a few others have one large entry, as language models do."""
+    values = RNG.normal(size=(500, 64)).clip(-3, 3)
+    values[:5, 12] = 900.5
+    return values
+
+
+@pytest.mark.parametrize("role", [None, "value", "action", "joint_angle"])
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [(contact(), "force"), (resting(), "qvel"), (pausing(), "delta"), (hidden(), "hidden")],
+    ids=["contact", "rest", "no-ops", "hidden"],
+)
+@pytest.mark.parametrize("axis", ["T", "N"])
+def test_what_is_small_in_most_rows_and_no_coordinates_is_not_told(values, name, role, axis):
+    assert findings(values, role, name, shape=[axis, values.shape[1]]) == []
 
 
 def held(values, at, by):
@@ -82,6 +156,32 @@ def test_labels_that_may_well_be_meant_are_not_told(label, rest, number):
     values = np.arange(number) % (rest + 1)
     values[::100] = label
     assert findings(values, "class") == []
+
+
+@pytest.mark.parametrize("role", ["class", "segment", "value"])
+def test_declared_labels_are_not_told(role):
+    values = np.arange(2000) % 4
+    values[::100] = 100
+    assert len(findings(values, role)) == 1
+    assert findings(values, role, ignore=[100]) == []
+    assert findings(values, role, classes=[0, 1, 2, 3, 100]) == []
+    assert findings(values, role, classes="0..100") == []
+    assert len(findings(values, role, classes=4, ignore=[101])) == 1
+
+
+def test_a_label_beyond_the_others_is_told_beside_one_that_is_ignored():
+    values = np.arange(2000) % 4
+    values[::100], values[1::100] = 100, 200
+    (finding,) = findings(values, "class", ignore=[200])
+    assert (finding.measured["low"], finding.measured["rest"]) == (100, 3)
+    (finding,) = findings(values, "class", ignore=[100])
+    assert (finding.measured["low"], finding.measured["rest"]) == (200, 3)
+
+
+def test_codes_of_steps_are_no_labels():
+    values = np.arange(2000) % 4
+    values[::100] = 100
+    assert findings(values, None, "button", shape=["T"]) == []
 
 
 def test_depth_and_pictures_have_no_labels():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from math import prod
 from typing import Any, NamedTuple
@@ -15,16 +16,18 @@ from datacheck.rules.measures import (
     MOST_COMPONENTS,
     components,
     form,
+    in_classes,
     is_numeric,
     leaf,
     numbers,
+    one_of,
     place,
     reduced,
     too_wide,
 )
 from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Range, Schema
-from datacheck.schema.units import ANGLE, LENGTH
+from datacheck.schema.units import ANGLE, JOINT_COUNTS, JOINT_NAMES, LENGTH, POINT_NAMES, RATE_NAMES, SPATIAL_ROLES
 from datacheck.table import Measured, Rows
 
 Array = np.ndarray[Any, Any]
@@ -506,11 +509,12 @@ _USUAL_LABEL, _FAR_LABEL, _LAST_LABEL, _LABEL_FACTOR = 30, 50, 1000, 5
 _IGNORED = frozenset({250, 253, 254, 255})  # what labels that do not count are often called
 
 
-_MAY_BE_LABELS = frozenset({None, "value", "class", "segment"})
-_MAY_BE_ROWS = frozenset({None, "value", "points", "joints", "position", "pose", "action", "joint_angle", "transform"})
+_LABELLED = frozenset({"class", "segment"})
+_PLACES = SPATIAL_ROLES | {"pose"}
+_NO_PLACES = RATE_NAMES + r"|normal|rgb|colou?r|flow|delta|offset|displ|motion|diff|grad|noise|error|resid"
 
 
-@measure("far_rows", per="sample", uses=("fields.role",))
+@measure("far_rows", per="sample", uses=("fields.role", "fields.shape", "fields.ignore", "fields.classes"))
 def far_rows(block: Block, schema: Schema) -> Columns:
     """Of the field in which few rows are far larger than all others: `far_field` (its name), `far_rows`, `far_low`.
 
@@ -521,10 +525,10 @@ def far_rows(block: Block, schema: Schema) -> Columns:
     for name, column in block.fields.items():
         if not is_numeric(column) or column.peeked or column.lengths is None or column.values.dtype.kind not in "fiu":
             continue
-        role = schema.fields[name].role if name in schema.fields else None
-        if role not in (_MAY_BE_LABELS if column.values.dtype.kind != "f" else _MAY_BE_ROWS):
+        spec, labels = schema.spec(name), column.values.dtype.kind != "f"
+        if not (_holds_labels(spec) if labels else _holds_places(name, column, spec)):
             continue
-        for sample, apart in _apart_in(column):
+        for sample, apart in _apart_in(column, spec):
             found.setdefault(sample, (name, apart))
     if not found:
         return {}
@@ -546,7 +550,27 @@ class _Apart(NamedTuple):
     label: float
 
 
-def _apart_in(column: Column) -> Iterator[tuple[int, _Apart]]:
+def _holds_labels(spec: FieldSpec) -> bool:
+    """Tell whether whole numbers of a field may be labels: without a role not those of the steps of an episode."""
+    return spec.role in _LABELLED or (spec.role in {None, "value"} and not (spec.ragged or "").startswith("T"))
+
+
+def _holds_places(name: str, column: Column, spec: FieldSpec) -> bool:
+    """Tell whether a field holds coordinates, by its role, or without one as a draft would tell.
+
+    Notes:
+        Forces, velocities, deltas and hidden states are near zero in most rows and large in few: only coordinates are
+        all of one size. What has a time axis, or says nothing of its axes, may be any of those.
+    """
+    if spec.role not in {None, "value"}:
+        return spec.role in _PLACES
+    item, said = column.values.shape[1:], name.rpartition("/")[2].lower()
+    if not spec.shape or (spec.ragged or "").startswith("T") or item[-1:] != (3,) or re.search(_NO_PLACES, said):
+        return False
+    return bool(re.search(POINT_NAMES, said) or (item[0] in JOINT_COUNTS and re.search(JOINT_NAMES, said)))
+
+
+def _apart_in(column: Column, spec: FieldSpec) -> Iterator[tuple[int, _Apart]]:
     """Yield the samples of which few rows are far larger than the others."""
     labels = column.values.dtype.kind != "f"
     wide = column.values.ndim > 2
@@ -554,7 +578,7 @@ def _apart_in(column: Column) -> Iterator[tuple[int, _Apart]]:
         if length < (_LEAST if wide and not labels else 2 if labels else _MANY):
             continue
         values = np.asarray(column[sample])
-        apart = _labels_apart(values) if labels else _rows_apart(values, wide=wide)
+        apart = _labels_apart(values, spec) if labels else _rows_apart(values, wide=wide)
         if apart is not None:
             yield sample, apart
 
@@ -585,15 +609,18 @@ def _rows_apart(values: Array, *, wide: bool) -> _Apart | None:
     return _Apart(len(peaks) - at, len(peaks), peaks[at], peaks[-1], peaks[at - 1], 0)
 
 
-def _labels_apart(values: Array) -> _Apart | None:
-    """Return the one label that is far beyond all others of few labels."""
+def _labels_apart(values: Array, spec: FieldSpec) -> _Apart | None:
+    """Return the one label that is far beyond all others of few labels, and that the schema does not declare."""
     flat = values.reshape(-1)
+    flat = flat[~one_of(flat, spec.ignore)] if spec.ignore else flat
     if len(flat) < _LABEL_VALUES or not _FAR_LABEL <= int(flat.max()) <= _LAST_LABEL:
         return None
     distinct = np.unique(flat[:: max(1, len(flat) // _PIXELS)])
     if not 3 <= len(distinct) <= _LABELS or int(distinct[-1]) in _IGNORED:
         return None
     last, rest = int(distinct[-1]), int(distinct[-2])
+    if spec.classes is not None and in_classes(distinct[-1:], spec)[0]:
+        return None
     if not 1 <= rest < _USUAL_LABEL or last < max(_FAR_LABEL, _LABEL_FACTOR * (rest + 1)):
         return None
     return _Apart(int(np.count_nonzero(flat == last)), len(flat), last, last, rest, 1)
@@ -604,34 +631,37 @@ def outlier_rows(rows: Rows, case: Case) -> Iterator[Failure]:
     """Few rows of an array are far larger than all its others, or one label is far beyond all others.
 
     What:
-        Within a sample: rows of floating-point numbers whose largest number is 30 times that of all other rows, a fifth
-        of the rows at most; of an array of 4 to 49 rows of tables one row, 300 times as large. Of whole numbers of few
-        kinds the largest one, where it is at least 50 and five times all others.
+        Within a sample: rows of coordinates (points, joints, positions, poses) whose largest number is 30 times that of
+        all other rows, a fifth of the rows at most; of an array of 4 to 49 rows of tables one row, 300 times as large.
+        Of labels of few kinds the largest one, where it is at least 50 and five times all others, unless ``classes`` or
+        ``ignore`` declares it.
     Why it matters:
         A part of the rows is in millimetres, or in pixels; a label that no class has ends the training, or is trained.
     Measure:
-        The largest absolute number of each row, sorted: the largest step between two.
+        The largest absolute number of each row, sorted: the largest step between two. Numbers without a role are
+        coordinates where their name says points or joints, a row has three, and their ``shape`` has no time axis.
     When it is wrong:
-        Such rows are meant: switch the rule off. One whole number again and again counts as a mark, and labels 250,
-        253, 254 and 255 as those that are ignored.
+        Such rows are meant: switch the rule off. Rows that repeat one whole number (-9999) count as marks of what is
+        missing and are not reported. A label that repeats is reported; only 250, 253, 254 and 255 are taken for labels
+        that training ignores.
     Options:
         none
     Bad::
 
-        schema: {fields: {x: {role: value, shape: [N, 3]}}}
+        schema: {fields: {x: {role: points, shape: [N, 3]}}}
         samples:
           - {n: 2, x: {normal: [100, 3]}}
           - {x: {normal: [100, 3], far: 5}}
 
     Good::
 
-        schema: {fields: {x: {role: value, shape: [N, 3]}}}
+        schema: {fields: {x: {role: points, shape: [N, 3]}}}
         samples:
           - {n: 3, x: {normal: [100, 3]}}
 
     Fix:
-        Look at these rows: what was done to the others may not have been done to them. Declare a label that is none in
-        ``ignore``.
+        Look at these rows: what was done to the others may not have been done to them. Declare a label that is meant in
+        ``classes``, and one that training ignores in ``ignore``.
     Reference:
         A twentieth of the rows of a table of key points in pixels, the others relative to the wrist: nothing found.
     """
@@ -661,7 +691,7 @@ def _apart_said(rows: Rows, name: str, odd: Array, *, labels: bool) -> Failure:
         odd,
         f"{name}, {counted(int(odd.sum()), 'sample')}: {what}.",
         measured={"rows": count, "of": of, "low": low, "high": high, "rest": rest},
-        fix="Look at them. Declare role, classes and ignore where the label is meant."
+        fix="Look at them. Declare the label in classes where it is meant, in ignore where training ignores it."
         if labels
         else "Look at these rows: what was done to the others may not have been done to them.",
         kind=f"{name}, {'label' if labels else 'rows'}",
