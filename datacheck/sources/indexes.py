@@ -22,7 +22,7 @@ from datacheck.sources.beside import alone, documents, lost, names_in
 from datacheck.sources.lerobot import INFO, folder_of, meta_files, read_meta, read_rate, read_videos
 from datacheck.sources.listing import Listing
 from datacheck.sources.roots import Roots, sandbox_of
-from datacheck.sources.work import plan_work
+from datacheck.sources.work import companion_patterns, plan_work
 from datacheck.table import Note
 
 _INDEXES = {"key": INDEX, "episode": INFO}  # by `samples.each`
@@ -77,9 +77,12 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
     notes, read, named = _looked_at(paths, name, schema, listing) if paths else ([], set(), {})
     known = {(note.code, note.key) for note in work.notes}
     notes = [*work.notes, *(note for note in notes if (note.code, note.key) not in known)]
+    companions = [
+        t for ts in companion_patterns(schema).values() for t in ts
+    ]  # of which another rule tells that some files have none
     for more in (lost(named, listing), alone(listing)):  # the least certain last
         told = {note.key for note in notes if note.missing or note.code == _CODE}
-        notes += [note for note in more if note.key not in told]
+        notes += [note for note in more if note.key not in told and _match(note.key, companions) is None]
     return replace(
         work, notes=sorted(notes, key=lambda note: (note.key, note.reason)),
         unclaimed=[path for path in work.unclaimed if path not in read],

@@ -79,7 +79,7 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
     found = _unpacked(list(_found(schema, listing)))
     lists = _Lists(schema, listing)
     items = lists.choose(found)
-    beside = _beside(schema)
+    beside = companion_patterns(schema)
     claimed = {f.path for f in found} | set(lists.files) | _companions(_companion_templates(schema), found)
     claimed |= _companions([t for templates in beside.values() for t in templates], found)
     leftover = [path for path in listing.entries.paths if path not in claimed and not root_of(listing.roots, path)[0]]
@@ -102,7 +102,7 @@ def unopened_companions(schema: Schema, listing: Listing) -> set[str]:
     if not schema.samples.companions:
         return set()
     schema = schema.located(listing.root).placed(listing.roots)
-    beside = [template for templates in _beside(schema).values() for template in templates]
+    beside = [template for templates in companion_patterns(schema).values() for template in templates]
     opened = [*file_templates(schema), *_companion_templates(schema)]
     tails = tuple(template.tail for template in beside)
     found = (path for path in listing.entries.paths if path.endswith(tails) and _fits(path, beside))
@@ -189,7 +189,7 @@ def _companion_templates(schema: Schema) -> list[Template]:
     return list(dict.fromkeys(t for t in found if t is not None))
 
 
-def _beside(schema: Schema) -> dict[str, list[Template]]:
+def companion_patterns(schema: Schema) -> dict[str, list[Template]]:
     """Return the patterns of each of ``samples.companions``."""
     return {
         name: [rooted_template(schema, text, f"{schema.name}, samples.companions.{name}") for text in patterns]

@@ -127,7 +127,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         for name in self.fields:
             if name in masks:
                 msg = (
-                    f"{self._path}: the field {name} is called as the mask of {masks[name]}. Leave one of them out "
+                    f"{self._path}: the field {name} has the name of the mask of {masks[name]}. Leave one of them out "
                     "with fields=[...], or rename the field where it is written"
                 )
                 raise UsageError(msg)

@@ -79,7 +79,7 @@ def test_a_field_that_is_called_as_a_mask_is_refused(tmp_path, name):
     specs[name] = ArraySpec("float32", ())
     rows = [{"x": np.ones(4 if name == "x_is_pad" else (), np.float32), name: np.float32(9)} for _ in range(3)]
     cache, windows = make_cache(tmp_path, specs, rows, k=2), Windows(2) if name == "x_is_pad" else None
-    with pytest.raises(UsageError, match=f"the field {name} is called as the mask of x"):
+    with pytest.raises(UsageError, match=f"the field {name} has the name of the mask of x"):
         CachedDataset(cache, windows=windows)
     assert list(CachedDataset(cache, fields=["x"], windows=windows)[0]) == ["x", name]
 

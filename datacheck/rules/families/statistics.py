@@ -660,8 +660,8 @@ def outlier_rows(rows: Rows, case: Case) -> Iterator[Failure]:
           - {n: 3, x: {normal: [100, 3]}}
 
     Fix:
-        Look at these rows: what was done to the others may not have been done to them. Declare a label that is meant in
-        ``classes``, and one that training ignores in ``ignore``.
+        Look at these rows: the numbers do not say why they differ. Declare a label that is meant in ``classes``, and
+        one that training ignores in ``ignore``.
     Reference:
         A twentieth of the rows of a table of key points in pixels, the others relative to the wrist: nothing found.
     """
@@ -693,7 +693,7 @@ def _apart_said(rows: Rows, name: str, odd: Array, *, labels: bool) -> Failure:
         measured={"rows": count, "of": of, "low": low, "high": high, "rest": rest},
         fix="Look at them. Declare the label in classes where it is meant, in ignore where training ignores it."
         if labels
-        else "Look at these rows: what was done to the others may not have been done to them.",
+        else "Look at these rows: the numbers do not say why they differ.",
         kind=f"{name}, {'label' if labels else 'rows'}",
         extra=(name,),
     )
