@@ -263,7 +263,12 @@ def _fork(control: socket.socket, selector: selectors.BaseSelector) -> bool:
             return False
         order += piece
     server = os.getpid()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:  # no number or no memory is left: whoever asks sees the end of the socket
+        for each in given:
+            os.close(each)
+        return True
     if not pid:
         _become(json.loads(order), given, server)
     for each in given[:-1]:

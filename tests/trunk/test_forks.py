@@ -1,15 +1,20 @@
 """Children that are forked of a server: what they are, how they end, and whom they outlive."""
 
 import contextlib
+import errno
 import os
+import selectors
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
+from datacheck import forks
 from datacheck.child import Child, Limits
 from datacheck.forks import Forked
 
@@ -114,6 +119,20 @@ def test_a_server_that_is_stopped_holds_nobody_up(child, monkeypatch):
         assert "killed by SIGKILL" in death.how
     finally:
         os.kill(found["server"], signal.SIGCONT)
+
+
+def test_a_server_that_can_fork_no_more_says_so_to_whoever_asks_and_goes_on(monkeypatch):
+    def refuse():
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    ours, theirs = socket.socketpair()
+    mine, said = socket.socketpair()
+    with ours, theirs, mine, tempfile.TemporaryFile() as file:
+        socket.send_fds(ours, [(2).to_bytes(4, "little") + b"[]"], [*[file.fileno()] * 4, said.fileno()])
+        said.close()
+        monkeypatch.setattr(os, "fork", refuse)
+        assert forks._fork(theirs, selectors.DefaultSelector())
+        assert mine.recv(1) == b""
 
 
 PARENT = """
