@@ -1,7 +1,8 @@
 """One expendable process, from both sides: it runs functions by name under limits of time and memory, and may die.
 
 The child keeps a counter in shared memory that says which item of its task it is at, so that when it dies or hangs the
-culprit is known at once. Started with `subprocess`, never forked: nothing of the parent's state can decide a result.
+culprit is known at once. Never forked of the parent, none of whose state may decide a result: one that reads data is
+forked of a server that has only imported (`forks`), others are started with `subprocess`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Any
 from datacheck import errors
 from datacheck.budget import WHOLE, Budget, Limits, check_machine
 from datacheck.errors import DatacheckError, MissingDependencyError, StorageError
+from datacheck.forks import Forked, fork
 from datacheck.pulse import COUNTER, OverdueError, Pulse, Watch, within
 from datacheck.registry import module_folders, require, resolve
 from datacheck.runtime.sandbox import Sandbox, enter, wanted
@@ -204,7 +206,7 @@ class Child:
     def __init__(self, limits: Limits, program: Program = PARSER) -> None:
         self.budget: Callable[[Json], Budget] = lambda _: WHOLE
         self._limits, self._program = limits, program
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         self._over = False
         self._shared = os.memfd_create("datacheck-counter", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self._shared, COUNTER.size)
@@ -213,7 +215,7 @@ class Child:
         self._counter = mmap.mmap(self._shared, COUNTER.size)
         self._noise = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the child
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes] | Forked:
         if self._process is None or self._process.poll() is not None:
             self.close()  # the pipes of a dead child
             check_machine()
@@ -223,12 +225,7 @@ class Child:
             said = [str(self._shared), str(memory if program.limited else 0), str(os.getpid()), ""]
             if program.sandbox is not None and wanted():
                 said[-1] = program.sandbox.encoded()
-            said += [*([str(Path.cwd())] if program.beside else []), *module_folders()]
-            self._process = None if self._over else subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, *said],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._noise,
-                pass_fds=[self._shared], env=environment, process_group=0,
-            )  # fmt: skip
+            self._process = None if self._over else self._started(said, environment)
             if self._over:  # looked at again: `end` either saw the new process, or was there before this line
                 self.close()
                 raise RuntimeError(program.name)  # to the thread that still waits for an answer
@@ -238,6 +235,19 @@ class Child:
                 os.set_blocking(pipe.fileno(), False)  # a child may read nothing, or what it has written
         assert self._process is not None
         return self._process
+
+    def _started(self, said: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes] | Forked:
+        """Start a process: a fork of one that has only imported, or a new one where it runs modules of the user."""
+        folders = [*([str(Path.cwd())] if self._program.beside else []), *module_folders()]
+        if self._program.doubted:
+            forked = fork(said[1:], environment, self._shared, self._noise.fileno(), folders)
+            if forked is not None:
+                return forked
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", _BOOT, *said, *folders],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._noise,
+            pass_fds=[self._shared], env=environment, process_group=0,
+        )  # fmt: skip
 
     @property
     def running(self) -> bool:
@@ -371,7 +381,9 @@ class Child:
         how = f"needs more than {asked:,} bytes of memory, too much for a file of its size"
         return Death(item, how, kind="memory")
 
-    def _send(self, process: subprocess.Popen[bytes], watch: Watch, pieces: Iterable[bytes | memoryview]) -> None:
+    def _send(
+        self, process: subprocess.Popen[bytes] | Forked, watch: Watch, pieces: Iterable[bytes | memoryview]
+    ) -> None:
         assert process.stdin is not None
         pipe = process.stdin.fileno()
         with selectors.DefaultSelector() as selector:
@@ -387,7 +399,7 @@ class Child:
                     else:
                         watch.look()
 
-    def _receive(self, process: subprocess.Popen[bytes], watch: Watch, room: Room) -> bytearray:
+    def _receive(self, process: subprocess.Popen[bytes] | Forked, watch: Watch, room: Room) -> bytearray:
         assert process.stdout is not None
         pipe = process.stdout.fileno()
         received = bytearray()
@@ -451,8 +463,11 @@ class Child:
             os.close(self._shared)
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _kill(process: subprocess.Popen[bytes] | Forked) -> None:
     """Kill a process and its group, which it may have left where there is no sandbox."""
+    if isinstance(process, Forked):
+        process.kill()
+        return
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()

@@ -42,10 +42,11 @@ PIPELINE = "datacheck: 1\nname: tiny\nschema: schema.yaml\ntransforms:\n  - gate
 GATED = """
 import os, time
 from pathlib import Path
+from tests.build.cluster import worker_pid
 HERE = Path(__file__).parent
 def gated(sample):
     if sample.key >= "003.npz":
-        (HERE / f"at.{os.getppid()}.{os.getpid()}").touch()
+        (HERE / f"at.{worker_pid()}.{os.getpid()}").touch()
         while not (HERE / "go").exists():
             time.sleep(0.01)
     return sample.fields

@@ -14,7 +14,7 @@ import pytest
 from datacheck import parallel
 from datacheck.errors import StorageError
 from datacheck.parallel import ordered_map
-from tests.build.cluster import cluster
+from tests.build.cluster import cluster, worker_pid
 
 TASKS = 40  # more than are in flight
 
@@ -24,7 +24,7 @@ def gated(task, beat):
     beat(0)
     while task["item"] and os.path.exists(task["shut"]):
         time.sleep(0.01)
-    return [task["item"], os.getppid()]
+    return [task["item"], worker_pid()]
 
 
 @pytest.fixture

@@ -135,6 +135,7 @@ def test_where_the_system_starts_no_process_there_are_no_pictures_and_no_more_ha
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     run = scanned(data)
+    monkeypatch.setenv("DATACHECK_FORK", "off")
     monkeypatch.setattr(subprocess, "Popen", refuse)
     made = pictures.previews_of(run, PATIENCE)
     assert all("Resource temporarily unavailable" in sample["why"] for sample in made["samples"])

@@ -144,7 +144,7 @@ def test_the_item_that_kills_its_child_is_named_and_the_others_are_done(item, sa
 
 
 def test_a_child_that_does_not_come_to_its_task_is_said_to_start_for_as_long_as_it_was_waited_for(monkeypatch):
-    monkeypatch.setattr("datacheck.child._BOOT", "import time; time.sleep(600)")
+    boot(monkeypatch, "import time; time.sleep(600)")
     program = replace(PARSER, start_s=0.6)
     with contextlib.closing(Child(Limits(item_s=0.1), program)) as child:
         answer, death = child.run("x:y", {"items": ["a"]})
@@ -187,9 +187,15 @@ def answered(task, beat):
     """What a child would be asked that has been taken over: the stub answers in its place."""
 
 
+def boot(monkeypatch, code):
+    """Let a child that is not forked run this in place of its own program."""
+    monkeypatch.setenv("DATACHECK_FORK", "off")
+    monkeypatch.setattr("datacheck.child._BOOT", code)
+
+
 def taken_over(monkeypatch, code, items=("a", "b"), limits=None):
     """What comes of a child that answers as `code` does."""
-    monkeypatch.setattr("datacheck.child._BOOT", f"{STUB}\nos.read(0, 16)\n{code}")
+    boot(monkeypatch, f"{STUB}\nos.read(0, 16)\n{code}")
     with contextlib.closing(Child(limits or Limits(item_s=0.5))) as child:
         return child.run(ANSWERED, {"items": list(items)})
 
@@ -254,7 +260,7 @@ def test_an_answer_that_comes_byte_by_byte_is_waited_for_not_long(monkeypatch):
 
 
 def test_a_child_that_takes_no_order_is_waited_for_not_long(monkeypatch):
-    monkeypatch.setattr("datacheck.child._BOOT", "import time; time.sleep(600)")
+    boot(monkeypatch, "import time; time.sleep(600)")
     with contextlib.closing(Child(Limits(item_s=0.1), replace(PARSER, start_s=0.6))) as child:
         _, death = child.run("x:y", {"items": ["a" * (1 << 20)]})
     assert death.how == "still starting after 0.6 s"
@@ -468,11 +474,12 @@ def test_no_child_outlives_the_map():
         os.kill(outcome.payloads[0]["pid"], 0)
 
 
-def test_children_that_are_at_work_end_with_whoever_leaves_the_map():
+def test_children_that_are_at_work_end_with_whoever_leaves_the_map(monkeypatch):
     def children():
         return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
 
     before = children()  # a server of other tests
+    monkeypatch.setenv("DATACHECK_FORK", "off")
     tasks = [{"items": [item]} for item in ("a", "hang", "hang", "b")]
     outcomes = ordered_map(WORK, tasks, workers=2, limits=Limits(item_s=1e6))
     assert done(next(outcomes)) == ["a"]
@@ -492,6 +499,7 @@ def test_an_interrupt_while_children_end_leaves_none_of_them_at_work(monkeypatch
             raise KeyboardInterrupt  # a second Ctrl-C
 
     monkeypatch.setattr(Child, "end", interrupted)
+    monkeypatch.setenv("DATACHECK_FORK", "off")
     tasks = [{"items": [item]} for item in ("a", "hang", "hang", "b")]
     outcomes = ordered_map(WORK, tasks, workers=2, limits=Limits(item_s=1e6))
     assert done(next(outcomes)) == ["a"]
@@ -537,6 +545,7 @@ def test_a_child_that_is_ended_while_it_starts_does_not_work(monkeypatch):
         started.append(start(*args, **options))
         return started[0]
 
+    monkeypatch.setenv("DATACHECK_FORK", "off")
     monkeypatch.setattr(subprocess, "Popen", ended)
     with pytest.raises(RuntimeError):
         child.run(WORK, {"items": ["a"]})
@@ -648,7 +657,7 @@ ENDLESS = "while True: at(0, time.monotonic_ns(), {nbytes}); time.sleep(0.02)"
 @pytest.mark.parametrize("nbytes", [-1, 2**60])
 def test_a_child_that_gives_signs_of_life_without_end_is_ended(monkeypatch, nbytes):
     monkeypatch.setattr("datacheck.budget._SILENCES", 2)
-    monkeypatch.setattr("datacheck.child._BOOT", f"{STUB}\nos.read(0, 16)\n{ENDLESS.format(nbytes=nbytes)}")
+    boot(monkeypatch, f"{STUB}\nos.read(0, 16)\n{ENDLESS.format(nbytes=nbytes)}")
     program = replace(PARSER, start_s=0.2)
     with contextlib.closing(Child(Limits(item_s=0.6), program)) as child:
         outcome = run_task(child, ANSWERED, {"items": ["a", "b"]})

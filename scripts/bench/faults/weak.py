@@ -121,13 +121,14 @@ def children(parents: list[int]) -> set[int]:
         for task in Path(f"/proc/{parent}/task").glob("*/children"):
             with contextlib.suppress(OSError):
                 found |= {int(pid) for pid in task.read_text().split() if is_reader(pid)}
-    return found
+    return found | (children(list(found)) if found else set())  # those that a server of theirs has forked
 
 
 def is_reader(pid: str) -> bool:
     """Tell whether a process is one that reads data."""
     with contextlib.suppress(OSError):
-        return b"datacheck.child" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        said = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"datacheck.child" in said or b"datacheck.forks" in said
     return False
 
 
