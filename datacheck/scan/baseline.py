@@ -16,7 +16,7 @@ from datacheck.errors import UsageError
 from datacheck.finding import Finding, RuleVerdict, Severity, Verdict
 from datacheck.judging.judge import Judged
 from datacheck.rules.base import counted
-from datacheck.runtime.documents import MIB, VALUES, read_json
+from datacheck.runtime.documents import MIB, VALUES, parse_json, read_file
 from datacheck.table import Table
 
 Array = np.ndarray[Any, Any]
@@ -81,7 +81,8 @@ def read(path: Path) -> Baseline:
         UsageError: there is no such file, or it is no baseline.
     """
     try:
-        said = read_json(path, BASELINE_BYTES, VALUES + BASELINE_BYTES // 16)
+        data = read_file(path, BASELINE_BYTES)
+        said = parse_json(data, VALUES + len(data) // 16)
         known = {
             (str(code), str(name)): _texts(keys)
             for code, fields in said["known"].items()

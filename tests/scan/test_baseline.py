@@ -100,6 +100,15 @@ def test_a_file_that_is_no_baseline_is_refused(place, text, said):
         run(place, place / "none.json")
 
 
+def test_a_small_file_of_very_many_values_is_refused_before_they_are_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(baseline, "VALUES", 10)
+    path = tmp_path / "baseline.json"
+    for count, said in ((10, "is no baseline \\(TypeError"), (40, "is no baseline \\(.*about 40 values; at most 20")):
+        path.write_text(json.dumps(["a"] * count, separators=(",", ":")))  # 4 bytes for each
+        with pytest.raises(UsageError, match=said):
+            baseline.read(path)
+
+
 @given(st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9)))
 def test_exactly_the_samples_that_a_baseline_does_not_hold_are_told(before, now):
     table = make_table([f"k{i}" for i in range(10)])

@@ -152,8 +152,8 @@ def mutated(cache: Path, rng: random.Random, only: str | None) -> Mutation:
     replaced = KINDS[kind](cache / file, rng)
     sealed = not replaced and rng.random() < 0.5
     if sealed:
-        with suppress(DatacheckError, OSError, ValueError, LookupError, TypeError, RecursionError):  # as far as it goes
-            seal(cache, file)
+        with suppress(DatacheckError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            seal(cache, file)  # as far as it goes
     return Mutation(kind + (", sealed" if sealed else ""), file, replaced)
 
 
