@@ -232,6 +232,7 @@ def _asked(server: socket.socket, order: bytes, counter: int, noise: int) -> For
 
 def serve() -> None:
     """Fork children until the other end of the socket closes, or nobody has wanted one for a while."""
+    os.closerange(_CONTROL + 1, 1 << 20)  # of a parent whose descriptors may be inherited
     control = socket.socket(fileno=_CONTROL)
     for name in _IMPORTED:
         resolve(f"{name}:")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +16,6 @@ _ASCII = str.maketrans({
     "\u00b7": "-", "\u2026": "...", "\u00d7": "x", "\u2192": "->", "\u2212": "-", "\u00b1": "+-", "\u2265": ">=",
     "\u2264": "<=", "\u00b0": " deg", "\u2014": "-", "\u2013": "-",
 })  # fmt: skip
-_RUNNERS = ("GITHUB_ACTIONS", "TF_BUILD", "TEAMCITY_VERSION")  # what GitHub, Azure and TeamCity set in their steps
 _ACTS = re.compile(r"[^\n -~]")  # may act on a terminal
 
 
@@ -64,11 +62,9 @@ def inert(line: str) -> str:
     """Return a line in which no runner of CI finds a command: each reads the output of every step for them.
 
     Notes:
-        Two colons count at the start of a line, also behind blanks; ``##[``, ``##vso[`` and ``##teamcity[`` anywhere.
-        Where none of these runners is at work a line stays as it is.
+        Two colons count at the start of a line, also behind blanks (GitHub); ``##[``, ``##vso[`` and ``##teamcity[``
+        anywhere. A step may run in a container, which does not know whose log it writes.
     """
-    if not any(map(os.environ.get, _RUNNERS)):
-        return line
     return re.sub(r"^(\s*)::", r"\1\\x3a:", COMMAND.sub(r"\\x23#", line))
 
 

@@ -16,7 +16,8 @@ from datacheck.errors import UsageError
 from datacheck.finding import Finding, RuleVerdict, Severity, Verdict
 from datacheck.judging.judge import Judged
 from datacheck.rules.base import counted
-from datacheck.runtime.documents import MIB, VALUES, parse_json, read_file
+from datacheck.runtime.beneath import read_file
+from datacheck.runtime.documents import MIB, VALUES, parse_json
 from datacheck.table import Table
 
 Array = np.ndarray[Any, Any]

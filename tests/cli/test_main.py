@@ -57,8 +57,7 @@ def test_every_exception_has_its_exit_code_and_no_traceback_is_shown(failing, ca
     assert len(shown.err.splitlines()) == 1
 
 
-def test_a_line_of_an_error_is_no_command_to_github(failing, capsys, monkeypatch):
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+def test_a_line_of_an_error_is_no_command_to_github(failing, capsys):
     failing(SchemaError(ManyLines.of(["x", "::error::owned ##[stop-commands]y"])))
     assert capsys.readouterr().err == "datacheck: x\n\\x3a:error::owned \\x23#[stop-commands]y\n"
 

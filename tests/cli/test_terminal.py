@@ -110,8 +110,7 @@ def test_no_name_is_a_command_to_a_terminal(once, tmp_path, monkeypatch, capfd, 
     assert EVIL[:1] in out + err
 
 
-def test_a_line_break_in_a_name_begins_no_line(capsys, monkeypatch):
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+def test_a_line_break_in_a_name_begins_no_line(capsys):
     say("a\nb", "::error::c", "d")
     assert capsys.readouterr().out == "a\\nb\n\\x3a:error::c\nd\n"
     say()

@@ -187,8 +187,7 @@ def test_names_of_files_stay_text(user, pytester):
     assert not set("\x1b\x9b\u202e") & set(out)
 
 
-def test_names_of_files_give_no_command_to_a_runner_of_ci(user, pytester, monkeypatch):
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+def test_names_of_files_give_no_command_to_a_runner_of_ci(user, pytester):
     (pytester.path / "data/3.npy").rename(pytester.path / "data/::error::a##[error]b.npy")
     out = str(user("--color=no", *ASKED).stdout)
     assert r"  \x3a:error::a\x23#[error]b.npy" in out

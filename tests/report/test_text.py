@@ -251,13 +251,13 @@ def commands_in(output):
 
 
 @pytest.mark.parametrize(
-    ("runner", "evil"),
+    "evil",
     [
-        *(("GITHUB_ACTIONS", evil) for evil in (HOSTILE["command"], HOSTILE["old command"], "::add-mask::a")),
-        ("TF_BUILD", "##vso[task.setvariable variable=x]y"), ("TEAMCITY_VERSION", "##teamcity[buildStop comment='x']"),
+        HOSTILE["command"], HOSTILE["old command"], "::add-mask::a", "##vso[task.setvariable variable=x]y",
+        "##teamcity[buildStop comment='x']",
     ],
 )  # fmt: skip
-def test_no_name_is_a_command_of_ci_wherever_a_line_is_broken(monkeypatch, runner, evil):
+def test_no_name_is_a_command_of_ci_wherever_a_line_is_broken(monkeypatch, evil):
     def printed(word):
         said = report(finding(message=word, examples=(word,), fix=word), unchecked=[word], root=word)
         out = io.StringIO()
@@ -265,13 +265,10 @@ def test_no_name_is_a_command_of_ci_wherever_a_line_is_broken(monkeypatch, runne
         return out.getvalue()
 
     words = [evil, *("x" * length + evil for length in range(80, 100)), "x" * 90 + f" {evil}"]
-    for name in ("GITHUB_ACTIONS", "TF_BUILD", "TEAMCITY_VERSION"):
-        monkeypatch.delenv(name, raising=False)
+    shown = [printed(word) for word in words]
+    monkeypatch.setattr("datacheck.report.words.inert", lambda line: line)
     plain = [printed(word) for word in words]
     assert any(commands_in(output) for output in plain)
-    assert evil in plain[0]  # no other log has names spelled
-    monkeypatch.setenv(runner, "true")
-    shown = [printed(word) for word in words]
     assert [commands_in(output) for output in shown] == [[]] * len(words)
     for before, after in zip(plain, shown, strict=True):
         typed = re.sub(r" +datacheck view .*##\w*\[.*\n", "", before)  # spelled it would be no command
