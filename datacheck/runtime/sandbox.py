@@ -29,7 +29,7 @@ _BY_VERSION = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16
 _NET, _SCOPED = 3, 3  # bind and connect; abstract sockets and signals of others
 _READ = _READ_FILE | _READ_DIR
 _MAKE_ODD = 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12  # devices, sockets, pipes and links, which others follow
-_OPEN_FILES = 1024
+_OPEN_FILES, _OPEN_READERS = 1024, 256  # each pair of sockets holds 400 kB of the kernel's memory
 _CAPABILITIES = 0x20080522  # version 3 of capget and capset
 _READS = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
 
@@ -95,7 +95,7 @@ def enter(sandbox: Sandbox) -> None:
         OSError: the kernel has a part of the sandbox and refuses to use it.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    lower_limit(resource.RLIMIT_NOFILE, _OPEN_FILES)
+    lower_limit(resource.RLIMIT_NOFILE, _OPEN_FILES if sandbox.write else _OPEN_READERS)
     libc = _libc()
     if libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0):
         _fail()

@@ -327,15 +327,6 @@ def can_declare(names: Collection[str]) -> bool:
     )
 
 
-def _few(value: dict[str, FieldSpec]) -> dict[str, FieldSpec]:
-    if not can_declare(value):
-        msg = (
-            f"{len(value):,} fields; at most {MOST_FIELDS:,}, with {_NAME_BYTES:,} bytes of names in all, are declared"
-        )
-        raise ValueError(msg)
-    return value
-
-
 class Schema(_Model):
     """A dataset's promise. Build one from YAML with `datacheck.schema.load`."""
 
@@ -345,7 +336,7 @@ class Schema(_Model):
     samples: SamplesSpec
     near_names: bool = False
     columns: Columns | None = None
-    fields: Annotated[dict[str, FieldSpec], AfterValidator(_few)] = Field(default_factory=dict)
+    fields: dict[str, FieldSpec] = Field(default_factory=dict)
     attrs: dict[str, Counts] = Field(default_factory=dict)
     episode: EpisodeSpec | None = None
     windows: WindowsSpec | None = None
@@ -356,6 +347,17 @@ class Schema(_Model):
     when: dict[str, dict[str, Change]] = Field(default_factory=dict)
     rules: dict[str, Annotated[RuleSpec, BeforeValidator(_rule)]] = Field(default_factory=dict)
     checks: Strings = ()
+
+    @model_validator(mode="after")
+    def _few_fields(self) -> Schema:
+        names = self.fields.keys() | {name for changes in self.when.values() for name in changes}
+        if not can_declare(names):
+            msg = (
+                f"{len(names):,} fields, with those of when; at most {MOST_FIELDS:,}, whose names have "
+                f"{_NAME_BYTES:,} bytes in all, are declared"
+            )
+            raise ValueError(msg)
+        return self
 
     @property
     def digest(self) -> str:

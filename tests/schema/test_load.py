@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501  messages are compared whole, one line each
 
+import json
 import re
 import textwrap
 
@@ -395,3 +396,25 @@ def test_several_fitting_schemas_are_listed_with_their_files():
         choose_schema(lambda schema: counts.get(schema.name, 0))
     assert "libero (1 file), minimind_sft (2 files)" in str(caught.value)
     assert str(caught.value).endswith("for example --schema minimind_sft")
+
+
+@pytest.mark.parametrize(
+    ("fields", "whens", "letters", "said"),
+    [
+        (1_000, 0, 4, ""), (1_001, 0, 4, "1,001 fields"), (500, 501, 4, "1,001 fields"),
+        (100, 0, 1_000, ""), (101, 0, 1_000, "100,000 bytes"),
+    ],
+)  # fmt: skip
+def test_a_schema_declares_no_more_fields_than_a_table_of_a_scan_has_columns_for(fields, whens, letters, said):
+    names = [f"{n:0{letters}}" for n in range(fields + whens)]
+    head = {"datacheck": 1, "name": "x", "samples": {"files": "*.npz"}}
+    parts = [names[fields:][::2], names[fields:][1::2]]
+    text = head | {
+        "fields": {key: {} for key in names[:fields]},
+        "when": {f"split={i}": {key: {} for key in p} for i, p in enumerate(parts) if p},
+    }
+    if not said:
+        assert len(parse_schema(json.dumps(text)).fields) == fields
+        return
+    with pytest.raises(SchemaError, match=said):
+        parse_schema(json.dumps(text))
