@@ -93,7 +93,10 @@ def _features(record: bytes) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for features in _inside(record, 1):
         for entry in _inside(features, 1):
-            parts = {number: value for number, kind, value in _fields(entry) if kind == _WITH_LENGTH}
+            said = [(number, value) for number, kind, value in _fields(entry) if kind == _WITH_LENGTH]
+            parts = dict(said)
+            if len(parts) < len(said):  # protocol buffers merge what stands twice
+                raise FormatError(_NO_EXAMPLE)
             try:
                 name = parts.get(1, b"").decode("utf-8")
             except UnicodeDecodeError as error:

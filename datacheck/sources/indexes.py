@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from datacheck.errors import FormatError, MissingDependencyError
 from datacheck.formats.mds import INDEX, named_shards
-from datacheck.parallel import Limits, ordered_map
+from datacheck.parallel import Death, Limits, ordered_map
 from datacheck.runtime.beneath import File
 from datacheck.schema.model import EpisodeSpec, Schema
 from datacheck.schema.patterns import Template
@@ -29,6 +30,7 @@ _INDEXES = {"key": INDEX, "episode": INFO}  # by `samples.each`
 _CODE, _PACKED = "DC105", "DC101"
 _GONE = (_CODE, "it is gone")
 _LIMITS = Limits(item_s=60)
+_MOST_MISSING = 100_000  # files that indexes name and that are gone: each is a row or a note
 _LOST_VIDEOS = "names videos that are not there"
 
 
@@ -76,7 +78,7 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
         do not speak are not missed.
     """
     name = _INDEXES.get(schema.samples.each or "")
-    indexes = {p for p in listing.entries.paths if name and f"/{p}".endswith(f"/{name}")}
+    indexes = {path for path in listing.entries.paths if _is_index(path, name)}
     paths = sorted(indexes) + [p for p in documents(schema, listing, work.unclaimed) if p not in indexes]
     notes, read, named = _looked_at(paths, name, schema, listing) if paths else ([], set(), {})
     known = {(note.code, note.key) for note in work.notes}
@@ -100,6 +102,7 @@ def _looked_at(
     roots = {root: str(folder.absolute()) for root, folder in listing.roots.items()}
     task = {
         "index": name, "root": str(listing.root.absolute()), "roots": roots,
+        "most": len(listing.entries) + _MOST_MISSING,
         "items": [{"path": path} for path in paths],
         # indexes name about as many files as there are
         "nbytes": 100 * len(listing.entries) + max(listing.by_path[path].size for path in paths),
@@ -108,14 +111,29 @@ def _looked_at(
     templates, notes, read = file_templates(placed), list[Note](), set[str]()
     named: dict[str, list[str]] = {}
     box = sandbox_of(listing.root, listing.roots)
+    left = _MOST_MISSING
     for outcome in list(ordered_map("datacheck.sources.indexes:look", [task], limits=_LIMITS, sandbox=box)):
+        notes += [_died(death, name) for death in outcome.deaths if _is_index(death.item["path"], name)]
         for payload in outcome.payloads:
             for found in payload:
                 read.update(found["read"])
                 named |= {found["path"]: found["named"]} if found["named"] else {}
                 notes += [_note(found["path"], reason) for reason in found["faults"]]
-                notes += _missing(found, templates, listing)
+                missing = list(islice(_missing(found, templates, listing), left))
+                left -= len(missing)
+                notes += missing
+    if not left:
+        notes.append(_note(paths[0], f"more than {_MOST_MISSING:,} files that indexes name are gone; no more are told"))
     return notes, read, named
+
+
+def _is_index(path: str, name: str | None) -> bool:
+    return name is not None and f"/{path}".endswith(f"/{name}")
+
+
+def _died(death: Death, name: str | None) -> Note:
+    why = death.how.strip().splitlines()[-1]
+    return Note(_PACKED, death.item["path"], f"{name} cannot be read, so the files that it names are not missed: {why}")
 
 
 def _note(path: str, reason: str) -> Note:
@@ -149,7 +167,8 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
     """Return what each index of a task names.
 
     Args:
-        task: index (its name, None where there is none), root, roots, items (of each its ``path``).
+        task: index (its name, None where there is none), most (files of each that are looked for), root, roots, items
+            (of each its ``path``).
         beat: called with an item's number before it is touched.
 
     Returns:
@@ -164,9 +183,12 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
         path: str = item["path"]
         place = folders.file(path)
         try:
-            if task["index"] and f"/{path}".endswith(f"/{task['index']}"):
+            if _is_index(path, task["index"]):
                 read = _of_mds(path, place) if task["index"] == INDEX else _of_lerobot(path, place.parent.parent)
-                found.append({**read, "named": []})
+                count, most = len(read["files"]), task["most"]
+                if count > most:
+                    read["faults"].append(f"names {count:,} files, more than there are; {most:,} are looked for")
+                found.append({**read, "files": read["files"][:most], "named": []})
             else:
                 found.append({"path": path, "read": [], "files": [], "faults": [], "named": names_in(place)})
         except FormatError:  # whoever reads the files beside it says so

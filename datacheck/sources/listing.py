@@ -31,7 +31,8 @@ from datacheck.sources.stores import DEPTH, LINKED, led, reason, store_digest, s
 Array = np.ndarray[Any, Any]
 Found = Callable[[list[str], list[int]], None]
 
-_LEFT_OUT = frozenset({".git", ".datacheck", "__pycache__"})  # without a word, where no file of data lies in them
+_BYTECODE = "__pycache__"
+_LEFT_OUT = frozenset({".git", ".datacheck", _BYTECODE})  # without a word, where no file of data lies in them
 _CHUNK = re.compile(r"(c|\d+)(\.\d+)*")  # what chunks of Zarr are called
 _CLUTTER = frozenset({"Thumbs.db", "desktop.ini"})
 
@@ -352,9 +353,12 @@ class _Walk:
             return entry.name == ".git"  # of a submodule or a worktree
         opened = self._root.listed(path)
         try:
-            return all(format_of(name) is None for name in os.listdir(opened))  # noqa: PTH208  of a descriptor
+            with os.scandir(opened) as found:
+                names = {one.name: one.is_dir(follow_symlinks=False) for one in found}
         finally:
             os.close(opened)
+        deeper = any(names.values()) and (entry.name == _BYTECODE or (entry.name == ".git" and "HEAD" not in names))
+        return not deeper and all(format_of(name) is None for name in names)
 
     def _link(self, entry: os.DirEntry[str], place: str, path: str, links: tuple[str, ...]) -> None:
         goal, fault = led(entry, place, self.real, links)

@@ -26,7 +26,7 @@ from datacheck.table import Note
 _LIST, _COUNTS, _LACKING = "DC105", "DC111", "DC129"
 _EMPTY = "is an empty entry: it names no sample"
 _MOST_EMPTY = 1_000  # of a list that are told one by one
-_MOST_LINES = 10_000_000
+_MOST_LINES = 5_000_000  # of all lists
 _MOST_FAULTS = 100_000  # lines of all lists that name no file, or one that was named before: each is a row or a note
 # Bytes of a line that names no file, and of its list's path, in a note; of longer ones there are the beginning and the
 # digest. A run has 4 KiB for each sample.

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from datacheck.errors import FormatError
+from datacheck.formats import tfrecord
 from datacheck.formats.base import open_container
 from tests.formats.reading import CORPUS, read_all
 
@@ -63,3 +64,19 @@ def test_each_flipped_bit_is_told(tmp_path):
         (tmp_path / "x.tfrecord").write_bytes(flipped)
         with pytest.raises(FormatError):
             read_all(tmp_path / "x.tfrecord")
+
+
+@pytest.mark.parametrize("values", [1, 2])
+def test_an_entry_with_two_values_is_none(values):
+    """Protocol buffers merge them, so other readers see other numbers."""
+
+    def part(number, data):
+        return bytes([number << 3 | 2, len(data)]) + data
+
+    floats = part(2, part(1, np.float32([1, 2]).tobytes()))  # a Feature of a FloatList
+    example = part(1, part(1, part(1, b"x") + part(2, floats) * values))
+    if values == 1:
+        assert tfrecord._features(example) == {"x": floats}
+        return
+    with pytest.raises(FormatError):
+        tfrecord._features(example)

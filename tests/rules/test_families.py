@@ -561,3 +561,12 @@ def test_of_more_splits_than_anybody_reads_the_rest_is_told_together():
     found = [one for one in judged(schema, measured(schema, samples)).findings if one.code == "DC801"]
     assert [len(one.rows) for one in found] == [100] + [1] * 200
     assert found[0].message.startswith("100 more splits ")
+
+
+def test_a_declared_kind_of_numbers_is_held_against_texts_also_where_no_shape_is_said():
+    text = """
+    schema: {{fields: {{x: {{dtype: {dtype}}}}}}}
+    samples: [{{n: 3, x: {{normal: [4], dtype: float32}}}}, {{key: odd, x: {{json: {{a: 1}}}}}}]
+    """
+    found = [f for f in scan(text.format(dtype="float32"))[0].findings if f.code == "DC122"]
+    assert [(f.severity, f.kind, f.failed) for f in found] == [("error", "kind", 1)]

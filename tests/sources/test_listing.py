@@ -77,11 +77,18 @@ def test_clutter_is_reported_and_the_folders_of_tools_are_not(tmp_path):
     assert sorted(reasons(listing)) == [".DS_Store", "._x.npy", ".hidden", "a/Thumbs.db"]
 
 
-@pytest.mark.parametrize("folder", [".git", ".datacheck", "__pycache__"])
-def test_data_in_a_folder_that_is_called_as_one_of_a_tool_are_told(tmp_path, folder):
-    write(tmp_path, "x.npy", f"{folder}/9.npy")
-    listing = list_files(tmp_path)
+@pytest.mark.parametrize(
+    "file", [".git/9.npy", ".datacheck/9.npy", "__pycache__/9.npy", "__pycache__/sub/9.npy", ".git/lfs/9.npy"]
+)
+def test_data_in_a_folder_that_is_called_as_one_of_a_tool_are_told(tmp_path, file):
+    write(tmp_path, "x.npy", file)
+    listing, folder = list_files(tmp_path), file.split("/")[0]
     assert (paths(listing), reasons(listing)) == (["x.npy"], {folder: "hidden or left behind by another program"})
+
+
+def test_a_repository_of_git_is_none_of_the_data(tmp_path):
+    write(tmp_path, "x.npy", ".git/HEAD", ".git/objects/ab/cd", ".git/lfs/objects/9.npy")
+    assert reasons(list_files(tmp_path)) == {}
 
 
 def test_links_are_followed_inside_the_folder_only(tmp_path):

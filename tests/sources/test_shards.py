@@ -18,10 +18,11 @@ from datacheck.cache import open_cache
 from datacheck.errors import FormatError
 from datacheck.formats.base import open_container
 from datacheck.formats.mds import named_shards
+from datacheck.parallel import Death, Outcome
 from datacheck.pipeline import build
 from datacheck.scan import scan
 from datacheck.schema.load import load_schema
-from datacheck.sources import Item, open_source
+from datacheck.sources import Item, indexes, list_files, open_source, plan_work, with_indexes
 from tests.formats.reading import CORPUS
 from tests.sources.schemas import every, schema
 
@@ -311,3 +312,32 @@ def test_key_is_for_files_that_have_keys(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros(3))
     with pytest.raises(FormatError, match=r"samples\.each: key is for shards"):
         every(open_source(schema({"files": "*.npz", "each": "key"}), tmp_path), item(tmp_path / "a.npz"))
+
+
+@pytest.mark.parametrize("mds", ["plain"], indirect=True)
+def test_an_index_that_names_very_many_absent_files_is_told_in_part(mds, monkeypatch):
+    monkeypatch.setattr(indexes, "_MOST_MISSING", 3)
+    folder, _ = mds
+    path = folder / "index.json"
+    said = json.loads(path.read_bytes())
+    shard = said["shards"][0]
+    for count, told in ((2, 2), (9, 3)):
+        gone = [json.loads(json.dumps(shard)) for _ in range(count)]
+        for number, one in enumerate(gone):
+            one["raw_data"]["basename"] = f"shard.9{number:04}.mds"
+        path.write_text(json.dumps(said | {"shards": [*said["shards"], *gone]}))
+        listing, spec = list_files(folder), load_schema("mds")
+        notes = with_indexes(plan_work(spec, listing), spec, listing).notes
+        assert sum(note.missing for note in notes) == told
+        assert any("no more are told" in note.reason for note in notes) == (count == 9)
+
+
+@pytest.mark.parametrize("mds", ["plain"], indirect=True)
+def test_an_index_on_which_its_reader_dies_is_told(mds, monkeypatch):
+    folder, _ = mds
+    outcome = Outcome({}, deaths=[Death({"path": "index.json"}, "needs more than 1 byte of memory")])
+    monkeypatch.setattr(indexes, "ordered_map", lambda *_, **__: [outcome])
+    listing, spec = list_files(folder), load_schema("mds")
+    (note,) = with_indexes(plan_work(spec, listing), spec, listing).notes
+    assert (note.code, note.key) == ("DC101", "index.json")
+    assert note.reason.endswith("so the files that it names are not missed: needs more than 1 byte of memory")

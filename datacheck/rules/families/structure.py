@@ -322,7 +322,7 @@ def shape_or_dtype(rows: Rows, case: Case) -> Iterator[Failure]:
         return
     spec, found = case.spec, rows["dtype"]
     text = where_text(found, lambda name: name in {"text", "json"})
-    if spec.is_text or spec.role is not None or spec.shape is not None:
+    if spec.is_text or spec.role is not None or spec.shape is not None or spec.dtype is not None:
         wrong = text != spec.is_text
         if wrong.any():
             yield _of_kind(wrong, found, "text" if spec.is_text else "numbers")
