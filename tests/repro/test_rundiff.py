@@ -612,12 +612,14 @@ def test_a_step_costs_no_more_the_more_columns_have_parted():
 @pytest.mark.parametrize(
     ("limit", "most", "said"),
     [
-        ("_EVALUATIONS", 3, "has more than 3 values of eval"), ("_EVALUATED", 300, "or more than 300 bytes of them"),
+        ("_EVALUATIONS", 11, "has more than 11 values of eval"), ("_EVALUATED", 300, "or more than 300 bytes of them"),
         ("_STEPS", 29, "has more than 29 steps"), ("_STARTS", 100, "has more than 100 bytes of starts"),
     ],
 )  # fmt: skip
 def test_what_is_held_of_a_run_has_a_limit(tmp_path, monkeypatch, limit, most, said):
-    a = make_run(tmp_path / "a", lines=[evaluation(n, loss=1.0) for n in range(4)])
+    a = make_run(
+        tmp_path / "a", lines=[evaluation(n) | {"values": {"loss": "0x1p0", "each": ["x", "y"]}} for n in range(3)]
+    )
     assert not diff_runs(a, a)
     monkeypatch.setattr(f"datacheck.repro.runs.read.{limit}", most)
     with pytest.raises(UsageError, match=said):
@@ -643,6 +645,12 @@ def test_each_value_of_a_start_counts_as_the_memory_that_it_takes(tmp_path, monk
     monkeypatch.setattr("datacheck.repro.runs.read._STARTS", 60_000)
     with pytest.raises(UsageError, match="bytes of starts"):
         read_run(a)
+
+
+def test_loaders_count_to_what_is_held_of_a_run(tmp_path):
+    plain = read_run(make_run(tmp_path / "a")).held
+    loaders = [{"kind": "loader", "junk": [[]] * 1_000}] * 2
+    assert read_run(make_run(tmp_path / "b", lines=loaders)).held - plain > 128_000
 
 
 def test_evaluations_are_read_once(tmp_path, monkeypatch):

@@ -266,12 +266,12 @@ def _take(run: Run, rank: int, line: Line, nbytes: int) -> None:
     elif kind == "start" and rank not in run.starts:
         _check_version(trace.path, line)
         run.starts[rank] = line
-        run.held += nbytes + _VALUE * count_values(line, _STARTS // _VALUE)
-        _check_held(run)
+        _add_held(run, line, nbytes)
     elif kind == "eval":
         _hold(run, rank, line, nbytes)
     elif kind == "loader" and rank == min(run.traces) and len(run.loaders) < _KEPT and nbytes <= _LOADER:
         run.loaders.append(line)
+        _add_held(run, line, nbytes)
     elif kind == "note" and len(trace.notes) < _KEPT:
         trace.notes.append(line["said"][:_NOTE])
     elif kind == "end":
@@ -285,7 +285,7 @@ def _hold(run: Run, rank: int, line: Line, nbytes: int) -> None:
         UsageError: there are too many.
     """
     count, held = run.evaluated
-    run.evaluated = count + max(len(line["values"]), 1), held + nbytes
+    run.evaluated = count + max(count_values(line["values"], _EVALUATIONS), 1), held + nbytes
     if run.evaluated[0] > _EVALUATIONS or run.evaluated[1] > _EVALUATED:
         what = f"more than {_EVALUATIONS:,} values of evaluations, or more than {_EVALUATED:,} bytes of them"
         raise _too_much(run.path, what)
@@ -296,9 +296,10 @@ def _hold(run: Run, rank: int, line: Line, nbytes: int) -> None:
     run.evaluations.setdefault(place, []).append(kept | {"values": values})
 
 
-def _check_held(run: Run) -> None:
+def _add_held(run: Run, line: Line, nbytes: int) -> None:
+    run.held += nbytes + _VALUE * count_values(line, _STARTS // _VALUE)
     if run.held > _STARTS:
-        raise _too_much(run.path, f"more than {_STARTS:,} bytes of starts of its ranks")
+        raise _too_much(run.path, f"more than {_STARTS:,} bytes of starts of its ranks and of loaders")
 
 
 def _too_much(path: Path, what: str) -> UsageError:
