@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from datacheck.digest import shortened
 from datacheck.errors import FormatError, MissingDependencyError
 from datacheck.formats.mds import INDEX, named_shards
 from datacheck.parallel import Death, Limits, ordered_map
@@ -23,14 +24,17 @@ from datacheck.sources.beside import MOST_NAMED, alone, documents, lost, names_i
 from datacheck.sources.lerobot import INFO, folder_of, meta_files, read_meta, read_rate, read_videos
 from datacheck.sources.listing import Listing
 from datacheck.sources.roots import Roots, sandbox_of
-from datacheck.sources.work import companion_patterns, plan_work
+from datacheck.sources.work import PLACE, companion_patterns, plan_work
 from datacheck.table import Note
 
 _INDEXES = {"key": INDEX, "episode": INFO}  # by `samples.each`
 _CODE, _PACKED = "DC105", "DC101"
 _GONE = (_CODE, "it is gone")
 _LIMITS = Limits(item_s=60)
-_MOST_MISSING = 100_000  # files that indexes name and that are gone: each is a row or a note
+_MOST_MISSING = 100_000  # files of all indexes that are looked for, besides as many as there are files
+_MISSING_BYTES, _A_NOTE = 32 << 20, 200  # of notes on files that are gone: each is a row, too
+_INFO_BYTES = 16 << 20  # of all LeRobot datasets of which the rate is asked
+_MOST_TOLD = 10_000  # files that nothing but documents or files beside them speak of
 _LOST_VIDEOS = "names videos that are not there"
 
 
@@ -51,6 +55,9 @@ def with_rate(schema: Schema, listing: Listing, only: str = "") -> Schema:
         files = [only] if only else [item.path for item in plan_work(schema, listing).items]
         folders = {folder_of(path)[0] for path in files}
         if only and not all(listing.holds(folder + INFO) for folder in folders):
+            return schema
+        sizes = [entry.size for folder in folders if (entry := listing.by_path.get(folder + INFO)) is not None]
+        if sum(sizes) > _INFO_BYTES:
             return schema
         datasets = Roots(listing.root, listing.roots)
         rates = {read_rate(datasets.file(folder)) for folder in sorted(folders)}
@@ -86,7 +93,8 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
     companions = [
         t for ts in companion_patterns(schema).values() for t in ts
     ]  # of which another rule tells that some files have none
-    for more in (lost(named, listing), alone(listing)):  # the least certain last
+    for found in (lost(named, listing), alone(listing)):  # the least certain last
+        more = islice(found, _MOST_TOLD)
         told = {note.key for note in notes if note.missing or note.code == _CODE}
         notes += [note for note in more if note.key not in told and _match(note.key, companions) is None]
     return replace(
@@ -111,7 +119,7 @@ def _looked_at(
     templates, notes, read = file_templates(placed), list[Note](), set[str]()
     named: dict[str, list[str]] = {}
     box = sandbox_of(listing.root, listing.roots)
-    left = _MOST_MISSING
+    left = _MISSING_BYTES
     for outcome in list(ordered_map("datacheck.sources.indexes:look", [task], limits=_LIMITS, sandbox=box)):
         notes += [_died(death, name) for death in outcome.deaths if _is_index(death.item["path"], name)]
         for payload in outcome.payloads:
@@ -119,11 +127,15 @@ def _looked_at(
                 read.update(found["read"])
                 named |= {found["path"]: found["named"]} if found["named"] else {}
                 notes += [_note(found["path"], reason) for reason in found["faults"]]
-                missing = list(islice(_missing(found, templates, listing), left))
-                left -= len(missing)
-                notes += missing
-    if not left:
-        notes.append(_note(paths[0], f"more than {_MOST_MISSING:,} files that indexes name are gone; no more are told"))
+                missing = _missing(found, templates, listing) if left > 0 else ()
+                for note in missing:
+                    left -= _A_NOTE + len(note.key) + len(note.reason)
+                    notes.append(note)
+                    if left <= 0:
+                        break
+    if left <= 0:
+        count = sum(note.missing for note in notes)
+        notes.append(_note(paths[0], f"of the files that indexes name and that are gone {count:,} are told"))
     return notes, read, named
 
 
@@ -149,7 +161,7 @@ def _missing(found: Mapping[str, Any], templates: Sequence[Template], listing: L
         if fits and not any(path in there for path, _ in fits):
             path, names = fits[0]
             code, why = (_PACKED, f"only {there[0]} is there, packed in a way that is not read") if there else _GONE
-            reason = f"{found['path']} names it ({samples}), but {why}"
+            reason = f"{shortened(found['path'], PLACE)} names it ({samples}), but {why}"
             yield Note(code, path, reason, missing=True, split=names.get("split", ""))
 
 
@@ -167,7 +179,7 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
     """Return what each index of a task names.
 
     Args:
-        task: index (its name, None where there is none), most (files of each that are looked for), root, roots, items
+        task: index (its name, None where there is none), most (files of all that are looked for), root, roots, items
             (of each its ``path``).
         beat: called with an item's number before it is touched.
 
@@ -176,7 +188,7 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
         may lie, and a phrase about its samples; faults: what is wrong with the index; named: files that a document
         which is no index names somewhere, none where all of them are too many.
     """
-    folders = Roots(task["root"], task["roots"])
+    folders, most = Roots(task["root"], task["roots"]), task["most"]
     found = []
     for number, item in enumerate(task["items"]):
         beat(number)
@@ -185,10 +197,10 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
         try:
             if _is_index(path, task["index"]):
                 read = _of_mds(path, place) if task["index"] == INDEX else _of_lerobot(path, place.parent.parent)
-                count, most = len(read["files"]), task["most"]
-                if count > most:
+                if (count := len(read["files"])) > most:
                     read["faults"].append(f"names {count:,} files, more than there are; {most:,} are looked for")
                 found.append({**read, "files": read["files"][:most], "named": []})
+                most = max(0, most - count)
             else:
                 found.append({"path": path, "read": [], "files": [], "faults": [], "named": names_in(place)})
         except FormatError:  # whoever reads the files beside it says so

@@ -313,13 +313,16 @@ class _Lists:
             self._broken.append(path)
             self._note(path, f"the list cannot be read, so all files are taken: {error}", names.get(_SPLIT, ""))
             return
-        self._lines += len(entries)
-        if self._lines > _MOST_LINES:
+        if self._are_too_many(entries):
             self._broken.append(path)
             why = f"lists have more than {_MOST_LINES:,} lines in all"
             self._note(path, f"the list is not read, so all files are taken: {why}", names.get(_SPLIT, ""))
             return
         self._lists.append(self._named(path, names, entries))
+
+    def _are_too_many(self, entries: Sequence[Listed]) -> bool:
+        self._lines += len(entries)
+        return self._lines > _MOST_LINES
 
     def _other_kind(self, names: Mapping[str, str]) -> bool:
         """Tell a file of another kind, whose name means what no sample can be called: ``label_database.yaml``."""
@@ -338,6 +341,11 @@ class _Lists:
             except (OSError, UnicodeDecodeError, FormatError) as error:
                 self._broken.append(path)
                 self._note(path, f"the records cannot be read: {error}", names.get(_SPLIT, ""))
+                continue
+            if self._are_too_many(entries):
+                self._broken.append(path)
+                why = f"lists have more than {_MOST_LINES:,} lines in all"
+                self._note(path, f"the records are not read: {why}", names.get(_SPLIT, ""))
             else:
                 found.append(self._named(path, names, entries))
         return found
@@ -355,8 +363,9 @@ class _Lists:
                 elif folder is not None:
                     named.apart[line] = above[0][0]
                 named.lines.append(line)
-                if entry.about:
-                    named.about.setdefault(line, entry.about)
+                about = entry.about or {}
+                if stated := {key: about[key] for key in self._schema.samples.counts if _is_count(about.get(key))}:
+                    named.about.setdefault(line, stated)
             else:
                 named.empty.append(number)
         return named
@@ -513,9 +522,8 @@ class _Lists:
 
     def _count(self, path: str, about: Mapping[str, Any], split: str) -> None:
         """Note the numbers that an entry states of its file."""
-        stated = {name: about[name] for name in self._schema.samples.counts if _is_count(about.get(name))}
-        if stated:
-            self.notes.append(Note(_COUNTS, path, "", split=split, about=stated))
+        if about:
+            self.notes.append(Note(_COUNTS, path, "", split=split, about=about))
 
     def _absent(self, line: str, names: _Named) -> tuple[str, str]:
         """Return the key of a listed sample that is not there, and why."""

@@ -244,7 +244,8 @@ def test_documents_that_name_too_many_files_name_none(tmp_path, monkeypatch):
     monkeypatch.setattr(indexes, "MOST_NAMED", 4)
     for name, count in (("a.json", 2), ("b.json", 2), ("c.json", 1)):
         (tmp_path / name).write_text(json.dumps([f"{name[0]}{n}.npy" for n in range(count)]))
-    task = {"index": None, "root": str(tmp_path), "roots": {}, "items": [{"path": "a.json"}, {"path": "b.json"}]}
+    task = {"index": None, "most": 9, "root": str(tmp_path), "roots": {}}
+    task["items"] = [{"path": "a.json"}, {"path": "b.json"}]
     assert [one["named"] for one in indexes.look(task, lambda _: None)] == [["a0.npy", "a1.npy"], ["b0.npy", "b1.npy"]]
     task["items"].append({"path": "c.json"})
     assert [one["named"] for one in indexes.look(task, lambda _: None)] == [[], [], []]

@@ -316,7 +316,9 @@ def test_key_is_for_files_that_have_keys(tmp_path):
 
 @pytest.mark.parametrize("mds", ["plain"], indirect=True)
 def test_an_index_that_names_very_many_absent_files_is_told_in_part(mds, monkeypatch):
-    monkeypatch.setattr(indexes, "_MOST_MISSING", 3)
+    monkeypatch.setattr(indexes, "_MISSING_BYTES", 3 * 200)
+    texts = "shard.90000.mds", "index.json names it (4 samples), but it is gone"
+    monkeypatch.setattr(indexes, "_A_NOTE", 200 - sum(map(len, texts)))
     folder, _ = mds
     path = folder / "index.json"
     said = json.loads(path.read_bytes())
@@ -329,7 +331,7 @@ def test_an_index_that_names_very_many_absent_files_is_told_in_part(mds, monkeyp
         listing, spec = list_files(folder), load_schema("mds")
         notes = with_indexes(plan_work(spec, listing), spec, listing).notes
         assert sum(note.missing for note in notes) == told
-        assert any("no more are told" in note.reason for note in notes) == (count == 9)
+        assert any("gone 3 are told" in note.reason for note in notes) == (count == 9)
 
 
 @pytest.mark.parametrize("mds", ["plain"], indirect=True)

@@ -215,6 +215,14 @@ def test_lists_of_too_many_lines_in_all_are_not_read(tmp_path, monkeypatch):
     assert note.reason == "the list is not read, so all files are taken: lists have more than 3 lines in all"
 
 
+def test_of_what_an_entry_says_only_the_counts_are_held(tmp_path):
+    write(tmp_path, "npz/a.npy")
+    write(tmp_path, "one.json", text=json.dumps([{"path": "npz/a.npy", "junk": [[]] * 9, "len": 3}]))
+    spec = schema({"files": "npz/{id}.npy", "list": "{split}.json", "counts": {"len": "P"}})
+    lists = work_of._Lists(spec, list_files(tmp_path))
+    assert [names.about for names in lists._lists] == [{"a": {"len": 3}}]
+
+
 def test_one_list_for_all_splits(tmp_path):
     write(tmp_path, "train/a.npy", "val/b.npy", "val/c.npy")
     write(tmp_path, "scenes.txt", text="train/a\nval/b\n")
