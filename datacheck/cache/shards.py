@@ -59,9 +59,10 @@ class Shards:
 
     def _check_empty(self) -> None:
         """Refuse a folder of other files: some may have names as shards have, and give way to them."""
-        names = [name for name in sorted(os.listdir(self.folder)) if not _UNFINISHED.fullmatch(name)]  # noqa: PTH208
+        with os.scandir(self.folder) as entries:
+            names = [entry.name for entry in entries if not _UNFINISHED.fullmatch(entry.name)]
         if names and not (self.folder / _LOCK).exists():  # another process may have begun
-            msg = f"{self.folder}: holds other files, such as {names[0]}. Name a new or empty folder for shards."
+            msg = f"{self.folder}: holds other files, such as {min(names)}. Name a new or empty folder for shards."
             raise UsageError(msg)
 
     def __reduce__(self) -> tuple[Any, ...]:
