@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
@@ -52,6 +52,7 @@ class Seen:
     signatures: list[Signature]
     which: Array
     length: Array
+    _numbers: dict[Signature, int] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def nothing(samples: int) -> Seen:
@@ -60,9 +61,10 @@ class Seen:
 
     def add(self, index: Array, signature: Signature, lengths: Array | int) -> None:
         """Note that the samples at `index` have the field, with these sizes of the first axis."""
-        if signature not in self.signatures:
+        if signature not in self._numbers:
+            self._numbers[signature] = len(self.signatures)
             self.signatures.append(signature)
-        self.which[index] = self.signatures.index(signature)
+        self.which[index] = self._numbers[signature]
         self.length[index] = lengths
 
 
@@ -113,8 +115,10 @@ def _of_columns(samples: int, ndim: Measured | None, dtype: Measured | None, dim
     )
     names = Texts.of(dtype.values[there].tolist())
     kinds, which = _distinct(np.column_stack([rank, names.rows, sizes[:, 1:]]))
+    order = np.argsort(which, kind="stable")
+    ends = np.searchsorted(which[order], np.arange(len(kinds)), "right").tolist()
     for number, (count, name, *item) in enumerate(kinds.tolist()):
-        some = which == number
+        some = order[ends[number - 1] if number else 0 : ends[number]]
         if count < 0:
             kind: Kind = "json" if names.words[name] == "json" else "text"
             seen.add(there[some], Signature(kind, "uint8", 1, ()), 0)

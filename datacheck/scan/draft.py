@@ -103,6 +103,7 @@ def draft(data: Path) -> Draft:
         return known
     if not readable:
         raise UsageError(unreadable(data, listing))
+    readable = [path for path in readable if listing.by_path[path].size] or readable  # an empty file says nothing
     parts = together(readable)
     several = _of_parts(data, parts, listing) if parts else None
     if several is not None:
@@ -388,14 +389,14 @@ def _main_kind(paths: Sequence[str], listing: Listing) -> tuple[str, list[str]]:
     """Return the ending that most files of the main format have, and these files.
 
     Notes:
-        Pictures and notes are the main format only where there is nothing else, or next to nothing: six arrays of
-        labels beside a thousand pictures.
+        Pictures, videos and notes are the main format only where there is nothing else, or next to nothing: six arrays
+        of labels beside a thousand pictures.
     """
     numbers, sizes = Counter[str](), Counter[str]()
     for path in paths:
         numbers[_ending(path)] += 1
         sizes[_ending(path)] += listing.by_path[path].size
-    data = [ending for ending in numbers if ending.lower() not in _BESIDE]
+    data = [ending for ending in numbers if ending.lower() not in _BESIDE | _VIDEOS]
     pictures = [ending for ending in numbers if ending.lower() in _PICTURES]
     few = all(_NEXT_TO_NOTHING * sum(of[e] for e in data) <= sum(of[e] for e in pictures) for of in (numbers, sizes))
     chosen = pictures if pictures and data and few else data or list(numbers)

@@ -76,6 +76,15 @@ def test_numbers_without_a_role_that_may_be_no_coordinates_are_not_judged(name, 
     assert findings(keypoints(), None, name, **declared) == []
 
 
+@pytest.mark.parametrize(
+    ("rows", "item", "found"), [(6, (21, 3), 1), (6, (24, 4), 1), (60, (21, 3), 0), (6, (6, 3), 0)]
+)
+def test_of_numbers_that_say_no_axes_a_few_rows_of_joints_are_judged(rows, item, found):
+    values = np.random.default_rng(3).normal(size=(rows, *item))
+    values[2] *= 1000
+    assert len(findings(values, None, "S")) == found
+
+
 def contact():
     """Return six forces: noise, and 40 steps of 500 in contact."""
     values = RNG.normal(size=(500, 6)) * 0.02

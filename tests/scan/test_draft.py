@@ -222,6 +222,17 @@ def test_more_fields_than_a_schema_may_declare_are_drafted_as_any(tmp_path, monk
         assert ("4 fields, more or of longer names" in made) == (count == 4)
 
 
+def test_empty_files_and_a_video_beside_a_table_do_not_hide_it(tmp_path):
+    """A LeRobot dataset whose meta files are empty is drafted from its table."""
+    folder = tmp_path / "d"
+    for name in ("meta/episodes.jsonl", "meta/tasks.jsonl", "meta/info.json"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    (folder / "data").mkdir()
+    pq.write_table(pa.table({"x": pa.array([[1.0, 2.0]] * 9)}), folder / "data/episode_000000.parquet")
+    assert list(parse_schema(draft(folder).text).fields) == ["x"]
+
+
 def test_no_name_of_a_file_or_field_breaks_the_lines_of_a_draft(tmp_path):
     (tmp_path / "d").mkdir()
     for i in range(6):

@@ -510,7 +510,7 @@ _IGNORED = frozenset({250, 253, 254, 255})  # what labels that do not count are 
 
 
 _LABELLED = frozenset({"class", "segment"})
-_PLACES = SPATIAL_ROLES | {"pose"}
+_PLACES = SPATIAL_ROLES | {"pose", "transform"}
 _NO_PLACES = RATE_NAMES + r"|normal|rgb|colou?r|flow|delta|offset|displ|motion|diff|grad|noise|error|resid"
 
 
@@ -560,14 +560,23 @@ def _holds_places(name: str, column: Column, spec: FieldSpec) -> bool:
 
     Notes:
         Forces, velocities, deltas and hidden states are near zero in most rows and large in few: only coordinates are
-        all of one size. What has a time axis, or says nothing of its axes, may be any of those.
+        all of one size. What has a time axis may be any of those; of what says nothing of its axes only a few rows of
+        as many joints as skeletons have are judged.
     """
     if spec.role not in {None, "value"}:
         return spec.role in _PLACES
     item, said = column.values.shape[1:], name.rpartition("/")[2].lower()
-    if not spec.shape or (spec.ragged or "").startswith("T") or item[-1:] != (3,) or re.search(_NO_PLACES, said):
+    if (spec.ragged or "").startswith("T") or re.search(_NO_PLACES, said):
+        return False
+    if _says_no_axes(spec):
+        return len(item) == 2 and item[0] in JOINT_COUNTS and item[1] in {3, 4}
+    if item[-1:] != (3,):
         return False
     return bool(re.search(POINT_NAMES, said) or (item[0] in JOINT_COUNTS and re.search(JOINT_NAMES, said)))
+
+
+def _says_no_axes(spec: FieldSpec) -> bool:
+    return spec.role in {None, "value"} and not spec.shape
 
 
 def _apart_in(column: Column, spec: FieldSpec) -> Iterator[tuple[int, _Apart]]:
@@ -576,6 +585,8 @@ def _apart_in(column: Column, spec: FieldSpec) -> Iterator[tuple[int, _Apart]]:
     wide = column.values.ndim > 2
     for sample, length in enumerate(column.lengths.tolist() if column.lengths is not None else ()):
         if length < (_LEAST if wide and not labels else 2 if labels else _MANY):
+            continue
+        if not labels and length >= _MANY and _says_no_axes(spec):
             continue
         values = np.asarray(column[sample])
         apart = _labels_apart(values, spec) if labels else _rows_apart(values, wide=wide)
@@ -639,7 +650,8 @@ def outlier_rows(rows: Rows, case: Case) -> Iterator[Failure]:
         A part of the rows is in millimetres, or in pixels; a label that no class has ends the training, or is trained.
     Measure:
         The largest absolute number of each row, sorted: the largest step between two. Numbers without a role are
-        coordinates where their name says points or joints, a row has three, and their ``shape`` has no time axis.
+        coordinates where their name says points or joints, a row has three, and their ``shape`` has no time axis; of
+        fields without a ``shape``, 4 to 49 rows of 14 to 70 joints of three or four numbers are.
     When it is wrong:
         Such rows are meant: switch the rule off. Rows that repeat one whole number (-9999) count as marks of what is
         missing and are not reported. A label that repeats is reported; only 250, 253, 254 and 255 are taken for labels
