@@ -502,7 +502,7 @@ def _written(
     said: Mapping[str, Any], guesses: Mapping[str, Guess], samples: int, notes: Sequence[str], why: str
 ) -> Draft:
     if not can_declare(guesses):
-        guesses = {"*": Guess({}, (f"{len(guesses):,} fields, more or of longer names than a schema may declare",))}
+        guesses = {"*": Guess({}, ("more fields, or longer names, than a schema may declare",))}
     fields = {name: found.spec for name, found in guesses.items()}
     schema = Schema.model_validate({**said, "fields": fields})
     made = f"Drafted by datacheck init from {counted(samples, 'sample')}."

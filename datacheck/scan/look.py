@@ -18,7 +18,7 @@ from datacheck.formats.base import open_container
 from datacheck.numbered import storable
 from datacheck.rules.measures import positions, reduced
 from datacheck.sample import Block, Column
-from datacheck.schema.model import Schema
+from datacheck.schema.model import MOST_FIELDS, Schema
 from datacheck.shapes import answers, finite, int64, natural, text
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
@@ -31,6 +31,7 @@ _BYTES = 32 << 20  # of samples among which a few are chosen: files are seldom s
 _LENGTHS = 200  # samples whose lengths are kept, to see which fields go together
 _KEYS = 12
 _TABLE = range(4, 14)  # columns that may be places, colours, normals and labels
+_MOST_SEEN = 5 * MOST_FIELDS  # names: a draft declares none of more than it may
 _NAMES = 50  # of values that are not read
 _ROWS = 1000  # of a table, of which most differ or not
 _EPISODE = re.compile(r"/(?:demo|episode|ep|traj|trajectory)_?\*$")  # a file may hold one only
@@ -183,7 +184,7 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
         beat: called with an item's number before it is touched and after each of its blocks.
 
     Returns:
-        fields (`Seen` by name), samples, unread (up to 3 reasons), failed (how many were not read), passed (names of
+        fields (`Seen` by name, of very many the first), samples, unread (up to 3 reasons), failed (how many were not read), passed (names of
         values of a kind that is not read), taken (near names by the field that they were read for).
     """
     source = open_source(Schema.model_validate(task["schema"]), Path(task["root"]))
@@ -205,7 +206,8 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
         thinned |= few.thinned
     for one in seen.values():
         one.thinned = thinned
-    found = {name: asdict(one) for name, one in seen.items() if one.samples}
+    held = [name for name, one in seen.items() if one.samples]
+    found = {name: asdict(seen[name]) for name in held[:_MOST_SEEN]}
     passed = storable(sorted(source.passed)[:_NAMES])
     return {
         "fields": found,

@@ -20,7 +20,7 @@ from datacheck.scan import Request, run_scan
 from datacheck.scan.axes import name_axes
 from datacheck.scan.draft import draft
 from datacheck.scan.guess import guess
-from datacheck.scan.look import Seen
+from datacheck.scan.look import Seen, look
 from datacheck.schema.load import load_schema, parse_schema
 from datacheck.sources import plan_work
 from datacheck.sources.listing import list_files
@@ -219,7 +219,7 @@ def test_more_fields_than_a_schema_may_declare_are_drafted_as_any(tmp_path, monk
         np.savez(tmp_path / "d/1.npz", **{f"a{n}": np.zeros((4, 3)) for n in range(count)})
         made = draft(tmp_path / "d").text
         assert list(parse_schema(made).fields) == fields
-        assert ("4 fields, more or of longer names" in made) == (count == 4)
+        assert ("more fields, or longer names, than" in made) == (count == 4)
 
 
 def test_empty_files_and_a_video_beside_a_table_do_not_hide_it(tmp_path):
@@ -680,3 +680,11 @@ def test_bytes_of_no_known_type_are_no_read_data(tmp_path, monkeypatch):
     (tmp_path / "clouds").mkdir()
     np.random.default_rng(0).normal(size=(1000, 4)).astype(np.float32).tofile(tmp_path / "clouds/0.bin")
     assert run_scan(load_schema("files"), Request(tmp_path / "clouds")).report.findings == []
+
+
+def test_of_very_many_names_a_draft_holds_no_more_than_it_needs(tmp_path, monkeypatch):
+    monkeypatch.setattr("datacheck.scan.look._MOST_SEEN", 3)
+    np.savez(tmp_path / "1.npz", **{f"a{n}": np.zeros((4, 3)) for n in range(9)})
+    items = [item.as_dict() for item in plan_work(load_schema("files"), list_files(tmp_path)).items]
+    task = {"schema": load_schema("files").as_dict(), "root": str(tmp_path), "items": items, "most": 9}
+    assert sorted(look(task, lambda _: None)["fields"]) == ["a0", "a1", "a2"]
