@@ -216,13 +216,15 @@ def _below(folder: Path, policy: _Policy, depth: int) -> Iterator[Found]:
     else:
         hidden = {path for path in paths if path.name.startswith(".")}
         caches = [path for path in paths if depth and path not in hidden and os.path.lexists(path / layout.MANIFEST)]
+        passed = {*hidden, *caches}
         for path in paths:
-            if path.name in {layout.BUILDING, layout.TRASH} or (depth and path not in {*hidden, *caches}):
+            if path.name in {layout.BUILDING, layout.TRASH} or (depth and path not in passed):
                 yield from _below(path, policy, depth - 1)
         foreign = {path: why for path in caches if (why := _foreign(path))}
         yield from (Found(path, "unknown", goes=False, why=why, age=0.0) for path, why in foreign.items())
         ours = newest_first(path for path in caches if path not in foreign)
-        yield from _each(ours, lambda path: _cache(path, ours.index(path), policy))
+        places = {path: place for place, path in enumerate(ours)}
+        yield from _each(ours, lambda path: _cache(path, places[path], policy))
 
 
 def _each(paths: Sequence[Path], say: Callable[[Path], Found]) -> Iterator[Found]:

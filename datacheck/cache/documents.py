@@ -10,11 +10,12 @@ from datacheck.cache import layout, limits
 from datacheck.cache.layout import Grid
 from datacheck.cache.windows import Windows
 from datacheck.errors import UsageError
-from datacheck.runtime.documents import check_depth, check_values
+from datacheck.runtime.documents import check_depth, check_values, count_values
 from datacheck.sample import ArraySpec
 
 _TABLES = {"rows": "int64", "present": "bool", "made": "bool", "valid": "bool", "digest": "uint64"}
 _KINDS = {"array", "text", "json"}
+_FIELD_VALUES = 2_000  # that are said of a field, which a training keeps
 _TEXTS = {layout.sample_path("key"), layout.sample_path("origin")}
 
 
@@ -126,6 +127,9 @@ def spec_of(path: str, document: Mapping[str, Any]) -> ArraySpec | None:
         msg = "two paths for one field"
         raise ValueError(msg)
     said = dict(document["attributes"]["datacheck"])
+    if count_values(said, _FIELD_VALUES) > _FIELD_VALUES:
+        msg = f"says more than {_FIELD_VALUES:,} values of a field"
+        raise ValueError(msg)
     kind, dim, optional = said.pop("kind"), said.pop("dim"), said.pop("optional")
     is_text = (document["data_type"], len(document["shape"])) == ("uint8", 1) and isinstance(dim, str)
     if kind not in _KINDS or not (kind == "array" or is_text) or not isinstance(dim, str | None):

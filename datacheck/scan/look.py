@@ -184,8 +184,9 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
         beat: called with an item's number before it is touched and after each of its blocks.
 
     Returns:
-        fields (`Seen` by name, of very many the first), samples, unread (up to 3 reasons), failed (how many were not read), passed (names of
-        values of a kind that is not read), taken (near names by the field that they were read for).
+        fields (`Seen` by name, of very many the first), samples, unread (up to 3 reasons), failed (how many were not
+        read), passed (names of values of a kind that is not read), taken (near names by the field that they were read
+        for).
     """
     source = open_source(Schema.model_validate(task["schema"]), Path(task["root"]))
     seen: dict[str, Seen] = {}

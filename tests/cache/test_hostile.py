@@ -615,3 +615,14 @@ def test_a_name_in_a_cache_acts_on_no_terminal_where_python_prints_it(tmp_path):
         raise ValueError(name)
     for error in (caught.value, damaged.value):
         assert "\x1b" not in "".join(traceback.format_exception(error)).replace(repr(name), "")
+
+
+@pytest.mark.parametrize(("count", "refused"), [(100, False), (3_000, True)])
+def test_what_is_said_of_a_field_has_few_values(count, refused):
+    said = {"kind": "array", "dim": None, "optional": False, "junk": [[]] * count}
+    document = {"attributes": {"datacheck": said}, "data_type": "float32", "shape": [1, 3]}
+    if not refused:
+        assert documents.spec_of("fields/x", document).item == (3,)
+        return
+    with pytest.raises(ValueError, match="more than 2,000 values of a field"):
+        documents.spec_of("fields/x", document)
