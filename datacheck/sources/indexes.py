@@ -90,9 +90,8 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
     notes, read, named = _looked_at(paths, name, schema, listing) if paths else ([], set(), {})
     known = {(note.code, note.key) for note in work.notes}
     notes = [*work.notes, *(note for note in notes if (note.code, note.key) not in known)]
-    companions = [
-        t for ts in companion_patterns(schema).values() for t in ts
-    ]  # of which another rule tells that some files have none
+    # another rule tells that some files have none
+    companions = [template for templates in companion_patterns(schema).values() for template in templates]
     for found in (lost(named, listing), alone(listing)):  # the least certain last
         more = islice(found, _MOST_TOLD)
         told = {note.key for note in notes if note.missing or note.code == _CODE}
@@ -198,7 +197,8 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
             if _is_index(path, task["index"]):
                 read = _of_mds(path, place) if task["index"] == INDEX else _of_lerobot(path, place.parent.parent)
                 if (count := len(read["files"])) > most:
-                    read["faults"].append(f"names {count:,} files, more than there are; {most:,} are looked for")
+                    why = "as the indexes together name far more than there are"
+                    read["faults"].append(f"names {count:,} files, of which {most:,} are looked for, {why}")
                 found.append({**read, "files": read["files"][:most], "named": []})
                 most = max(0, most - count)
             else:

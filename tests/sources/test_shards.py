@@ -343,3 +343,16 @@ def test_an_index_on_which_its_reader_dies_is_told(mds, monkeypatch):
     (note,) = with_indexes(plan_work(spec, listing), spec, listing).notes
     assert (note.code, note.key) == ("DC101", "index.json")
     assert note.reason.endswith("so the files that it names are not missed: needs more than 1 byte of memory")
+
+
+@pytest.mark.parametrize("mds", ["plain"], indirect=True)
+def test_indexes_share_what_is_looked_for_and_none_is_said_to_name_too_many(mds):
+    folder, _ = mds
+    shutil.copytree(folder, folder / "again")
+    task = {"index": "index.json", "root": str(folder), "roots": {}, "most": 2}
+    task["items"] = [{"path": "again/index.json"}, {"path": "index.json"}]
+    first, second = indexes.look(task, lambda _: None)
+    count = len(json.loads((folder / "index.json").read_bytes())["shards"])
+    assert (len(first["files"]), len(second["files"])) == (min(2, count), max(0, 2 - count))
+    (said,) = second["faults"]
+    assert said.startswith(f"names {count} files, of which {max(0, 2 - count)} are looked for, as the indexes together")
