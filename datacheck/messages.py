@@ -63,8 +63,10 @@ class Messages(Column):
     def __getattr__(self, name: str) -> Any:
         if name != "values":
             raise AttributeError(name)
-        written = b"".join([orjson.dumps(chat, option=orjson.OPT_SORT_KEYS) for chat in self.objects])
-        values = self.__dict__["values"] = np.frombuffer(written, np.uint8)
+        written = bytearray()
+        for chat in self.objects:  # a list of what orjson returns would hold 4 kB for each chat, however short
+            written += orjson.dumps(chat, option=orjson.OPT_SORT_KEYS)
+        values = self.__dict__["values"] = np.frombuffer(bytes(written), np.uint8)
         return values
 
 

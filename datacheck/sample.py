@@ -8,7 +8,7 @@ meets a list of arrays of mixed shapes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -282,8 +282,11 @@ class Column:
             rows = None if first.ndim == 0 else np.array([len(s) for s in samples], dtype=np.int64)
             return _unread((Peeked((0,), first.dtype) if rows is None else first[:0]).array, rows, len(samples))
         if not isinstance(first, np.ndarray):
-            parts = [orjson.dumps(s, option=orjson.OPT_SORT_KEYS) for s in samples]
-            return _filled(b"".join(parts), parts, "json", samples)
+            written, sizes = bytearray(), []
+            for sample in samples:  # a list of what orjson returns would hold 4 kB for each, however short
+                written += (one := orjson.dumps(sample, option=orjson.OPT_SORT_KEYS))
+                sizes.append(len(one))
+            return _filled(bytes(written), sizes, "json", samples)
         if first.ndim == 0:
             return Column(np.stack(samples))
         lengths = np.fromiter((len(s) for s in samples), dtype=np.int64, count=len(samples))
@@ -310,13 +313,13 @@ def _unread(like: Array, lengths: Array | None, count: int) -> Column:
 def _texts(samples: Sequence[str]) -> Column:
     if not all(map(str.isascii, samples)):
         parts = [s.encode("utf-8", "surrogatepass") for s in samples]
-        return _filled(b"".join(parts), parts, "text", samples)
-    return _filled("".join(samples).encode(), samples, "text", samples)  # a byte is a character: one call for all
+        return _filled(b"".join(parts), map(len, parts), "text", samples)
+    return _filled("".join(samples).encode(), map(len, samples), "text", samples)  # one byte a character: one call
 
 
-def _filled(data: bytes, parts: Sequence[Sized], kind: Kind, objects: Sequence[Any]) -> Column:
-    lengths = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
-    column = Column(np.frombuffer(data, dtype=np.uint8), lengths, kind)
+def _filled(data: bytes, lengths: Iterable[int], kind: Kind, objects: Sequence[Any]) -> Column:
+    rows = np.fromiter(lengths, dtype=np.int64, count=len(objects))
+    column = Column(np.frombuffer(data, dtype=np.uint8), rows, kind)
     column.__dict__["objects"] = list(objects)  # already parsed: fill the cached property
     return column
 

@@ -246,8 +246,7 @@ def _of_files(first: Manifest, second: Manifest) -> TreeDiff:
 
 def _of_samples(first: Samples, second: Samples) -> tuple[TreeDiff, dict[str, list[str]]]:
     contents = [
-        {key: tuple(sorted(row.items())) for key, row in one.rows.items()}
-        | {key: ("cannot be made", key, why) for key, why in one.unread.items()}  # no other one's content
+        one.rows.packed | {key: ("cannot be made", key, why) for key, why in one.unread.items()}  # no other's content
         for one in (first, second)
     ]
     found = tree_diff(*contents)

@@ -24,7 +24,7 @@ from datacheck import __version__, folders, fsops, outputs
 from datacheck.budget import usable_memory
 from datacheck.digest import digest_bytes, digest_value
 from datacheck.errors import StorageError, UsageError
-from datacheck.repro.data.samples import Samples, digest_samples
+from datacheck.repro.data.samples import Rows, Samples, digest_samples
 from datacheck.runtime.documents import VALUES, check_values, open_document
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def document(manifest: Manifest) -> bytes:
     """Return a manifest as the bytes of its file: JSON with one file or sample a line, closed by its own digest."""
     files, samples = manifest.files, manifest.samples
     head = f'{HEAD.decode()}\n"root": "{manifest.root}",\n"files": ['
-    parts = [head.encode(), *_lines(_rows(files)), b"]"]
+    parts: list[bytes | bytearray] = [head.encode(), *_lines(_rows(files)), b"]"]
     if samples is not None:
         parts += [b',\n"schema": ', orjson.dumps(samples.schema), b',\n"reading": ', orjson.dumps(samples.reading)]
         parts += [b',\n"samples": [']
@@ -264,8 +264,12 @@ def _rows(files: Files) -> Iterator[bytes]:
         yield from (orjson.dumps(row) for row in rows)
 
 
-def _lines(rows: Iterator[bytes]) -> Iterator[bytes]:
-    yield b"\n" + body if (body := b",\n".join(rows)) else b""
+def _lines(rows: Iterator[bytes]) -> Iterator[bytearray]:
+    body = bytearray()  # a list of what orjson returns would hold 4 kB for each row, however short
+    for row in rows:
+        body += b",\n" if body else b"\n"
+        body += row
+    yield body
 
 
 def write(manifest: Manifest, path: str | os.PathLike[str]) -> None:
@@ -378,13 +382,17 @@ def _parsed(said: dict[str, Any]) -> Manifest:
     skipped = [(_text(path), _text(reason)) for path, reason in said["skipped"]]
     samples = None
     if "samples" in said:
-        found = {_text(key): {n: _text(d) for n, d in row.items()} for key, row in said["samples"]}
-        _must(all(map(_HEX64.fullmatch, (d for row in found.values() for d in row.values()))), "a digest is none")
+        found = Rows(_row(key, row) for key, row in said["samples"])
         unread = {_text(key): _text(why) for key, why in said["unread"]}
         samples = Samples(_text(said["schema"]), found, unread, _text(said.get("reading", "")))
     manifest = Manifest(files, samples, skipped)
     _must(said["root"] == manifest.root, "its root is not that of its files")
     return manifest
+
+
+def _row(key: Any, row: dict[str, Any]) -> tuple[str, tuple[str, ...], bytes]:
+    _must(all(map(_HEX64.fullmatch, row.values())), "a digest is none")
+    return _text(key), tuple(sorted(row)), bytes.fromhex("".join(row[name] for name in sorted(row)))
 
 
 def _text(value: Any) -> str:

@@ -26,7 +26,7 @@ from datacheck.formats.base import format_of, store_markers
 from datacheck.runtime.beneath import Folder, stamp_of
 from datacheck.sources.entries import NOT_WHOLE, ByPath, Entries, Entry, locate, real_root
 from datacheck.sources.roots import Roots
-from datacheck.sources.stores import DEPTH, LINKED, led, reason, store_digest, store_entry
+from datacheck.sources.stores import BEHIND, DEPTH, LINKED, led, reason, store_digest, store_entry
 
 Array = np.ndarray[Any, Any]
 Found = Callable[[list[str], list[int]], None]
@@ -150,9 +150,9 @@ def list_files(
 
     Notes:
         Sorted by the bytes of the path, whatever the order on disk. Links are followed inside the folder only, and not
-        where they lead to too many folders: first those that no link leads to, then those behind one, behind two, and
-        all of a number of links or none. Folders named .git, .datacheck and __pycache__ are left out; everything else
-        that is not listed is in `skipped`.
+        where they lead to too many folders or files: first those that no link leads to, then those behind one, behind
+        two, and all of a number of links or none. Folders named .git, .datacheck and __pycache__ are left out;
+        everything else that is not listed is in `skipped`.
     """
     if sys.getfilesystemencoding() != "utf-8":
         msg = (
@@ -211,6 +211,8 @@ class _Walk:
         self._linked = 0  # folders that were reached by links
         self._behind: list[tuple[str, str, tuple[str, ...], bool]] = []  # as of `_waiting`, behind one link more
         self._more, self._first = 0, ""  # how many these are, of which no more are held than can be followed; the first
+        self._plain = 0  # how many files lie there without links
+        self._round: tuple[int, int, int, str] | None = None  # lengths of the lists before the links followed now
         self._markers = store_markers()
         # (folder on disk, its path, links on the way, whether it lies in a Zarr store)
         self._waiting: list[tuple[str, str, tuple[str, ...], bool]] = []
@@ -235,10 +237,14 @@ class _Walk:
                 self._inspect(opened, folder, path, links, inside=inside)
             finally:
                 os.close(opened)
+            self._bound()
             self._tell()
 
     def _follow(self) -> bool:
         """Go on with the folders behind one link more; say of too many of them that they are not listed."""
+        if self._round is None:
+            self._plain = len(self.paths)
+        self._round = len(self.paths), len(self.skipped), len(self.refused), self._first
         found, count, self._behind, self._more = self._behind, self._more, [], 0
         self._linked += count
         if self._linked > LINKED:
@@ -250,6 +256,21 @@ class _Walk:
             return False
         self._waiting = found
         return bool(found)
+
+    def _bound(self) -> None:
+        """Leave out all that lies behind so many links where it is too much: half of it would depend on the disk."""
+        most = 2 * self._plain + BEHIND
+        if self._round is None or len(self.paths) <= most:
+            return
+        files, skipped, refused, first = self._round
+        del self.paths[files:], self.numbers[5 * files :], self.skipped[skipped:], self.refused[refused:]
+        self._waiting, self._behind, self._more = [], [], 0
+        why = (
+            "one of the links to folders that are not followed: with what lies behind them there are more than "
+            f"{most:,} files, where {self._plain:,} lie there without links. Remove those that lead to one folder many "
+            "times"
+        )
+        self._skip(first, why)
 
     def _inspect(self, opened: int, folder: str, path: str, links: tuple[str, ...], *, inside: bool) -> None:
         try:
@@ -322,8 +343,9 @@ class _Walk:
     def _tell(self) -> None:
         """Hand on what was found since the last call, also nothing: whoever is told may end the walk."""
         if self._found is not None:
-            self._found(self.paths[self._told :], self.numbers[5 * self._told :: 5].tolist())
-            self._told = len(self.paths)
+            known = len(self.paths) if self._round is None or not self._waiting else self._round[0]
+            self._found(self.paths[self._told : known], self.numbers[5 * self._told : 5 * known : 5].tolist())
+            self._told = known
 
     def _visit(self, entry: os.DirEntry[str], folder: str, head: str, links: tuple[str, ...]) -> None:
         name = entry.name

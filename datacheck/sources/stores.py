@@ -13,6 +13,7 @@ from datacheck.sources.roots import Roots
 
 DEPTH = 64  # folders within one another
 LINKED = 10_000  # folders that may be reached by links: a few that link to one another have millions of paths
+BEHIND = 100_000  # files behind links that may be listed beside as many as there are without
 
 
 def reason(error: OSError) -> str:
@@ -83,13 +84,17 @@ def _inside(folder: str, real: str, beat: Callable[[], object] | None) -> Iterat
         An entry says nothing of parts that it lacks: what cannot be listed or followed is an error.
     """
     waiting: list[tuple[str, str, tuple[str, ...]]] = [(os.path.realpath(folder), "", ())]
-    linked, root = 0, Folder(real)
+    linked, behind, root = 0, 0, Folder(real)
     while waiting:
         place, path, links = waiting.pop()
         opened = _opened(root, place, path)
         try:
             yield path, os.fstat(opened)
             found = _listed(opened, path)
+            behind += len(found) if links else 0
+            if behind > BEHIND:
+                msg = f"links in it lead to more than {BEHIND:,} files"
+                raise OSError(msg)
             for entry in found:
                 if beat is not None:
                     beat()

@@ -1,10 +1,12 @@
 """Manifests of real folders: what is in them, what changes them, what is remembered, what is refused."""
 
+import json
 import os
 import random
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -327,6 +329,22 @@ def digests_of(*arrays):
     """What the digests of the samples of such files are, by other means."""
     names = {f"{i}.npy": b"array\0<i8\0" + f"{len(a)}".encode() + b"\0" + a.tobytes() for i, a in enumerate(arrays)}
     return {name: {"array": xxhash.xxh3_64(framed).hexdigest()} for name, framed in names.items()}
+
+
+def test_samples_take_little_memory_and_their_digest_is_that_of_the_whole_document(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    count = 20_000
+    rows = {f"d/{i:06}.npy": {"a": f"{i:016x}", "ü": f"{i * i:016x}"} for i in range(count)}
+    said = [(key, tuple(row), bytes.fromhex("".join(row.values()))) for key, row in rows.items()]
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    made = Samples("s", samples.Rows(said), {"x": "DC101 why"})
+    held = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert held < 200 * count  # keys and digests are those of `said`; a dict with two texts takes 360 bytes more
+    assert made.rows == rows
+    text = json.dumps(["s", rows, {"x": "DC101 why"}], sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    assert made.digest == xxhash.xxh3_128_hexdigest(text.encode())
 
 
 @pytest.mark.parametrize("name", ["1.npy", "3.npy"])

@@ -294,6 +294,34 @@ def test_too_many_links_hide_no_file_that_is_no_link(tmp_path, monkeypatch):
     assert [(path, why[:24]) for path, why in listed.skipped] == [("l0", "one of 6 links to folder")]
 
 
+@pytest.mark.parametrize("links", [29, 30])
+def test_links_that_multiply_files_are_not_followed(tmp_path, monkeypatch, links):
+    monkeypatch.setattr(listing, "BEHIND", 280)
+    write(tmp_path, *(f"x/{i}.npy" for i in range(10)))
+    for i in range(links):
+        (tmp_path / f"l{i:02}").symlink_to("x")
+    told = []
+    listed = list_files(tmp_path, found=lambda paths, _: told.extend(paths))
+    assert sorted(told) == paths(listed)  # files that are hashed while others are listed
+    if links == 29:  # with the 290 files behind them there are 300: twice the 10 that lie there, and 280
+        assert (len(listed.entries), listed.skipped) == (300, [])
+    else:
+        assert paths(listed) == sorted(f"x/{i}.npy" for i in range(10))
+        ((path, why),) = listed.skipped
+        assert path == "l00"
+        assert "more than 300 files, where 10 lie there without links" in why
+
+
+def test_links_that_multiply_the_files_of_a_store_refuse_the_store(tmp_path, monkeypatch):
+    monkeypatch.setattr(stores, "BEHIND", 10)
+    write(tmp_path, "a.zarr/zarr.json", *(f"a.zarr/c/{i}" for i in range(4)))
+    for i in range(2):
+        (tmp_path / f"a.zarr/l{i}").symlink_to("c")
+    assert list_files(tmp_path).skipped == []
+    (tmp_path / "a.zarr/l2").symlink_to("c")
+    assert list_files(tmp_path).skipped == [("a.zarr", "links in it lead to more than 10 files")]
+
+
 def test_a_folder_in_a_store_that_cannot_be_listed_refuses_the_store(tmp_path, monkeypatch):
     write(tmp_path, "a.zarr/zarr.json", "a.zarr/C/0/0", "b.bin")
     scandir = os.scandir

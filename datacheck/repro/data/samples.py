@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from datacheck.cpus import usable_cpus
-from datacheck.digest import digest_sample, digest_value
+from datacheck.digest import canonical_json, digest_parts, digest_sample, digest_value
 from datacheck.errors import MissingDependencyError, UsageError
 from datacheck.finding import Progress, Tick
 from datacheck.numbered import storable
@@ -32,6 +32,29 @@ _JUDGED = ("name", "roots", "loader", "duplicates", "rules", "checks")  # of a s
 _TASK = "datacheck.repro.data.samples:digest_items"
 
 
+class Rows(Mapping[str, Mapping[str, str]]):
+    """The digest of each field of each sample, by key: 16 hex digits, of which eight bytes are kept.
+
+    Args:
+        rows: by key the names of the fields that a sample has, in order, and their digests one after another.
+    """
+
+    def __init__(self, rows: Iterable[tuple[str, tuple[str, ...], bytes]]) -> None:
+        shared: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self.packed = {key: (shared.setdefault(names, names), digests) for key, names, digests in rows}
+
+    def __getitem__(self, key: str) -> dict[str, str]:
+        """Return the digests of a sample's fields."""
+        names, digests = self.packed[key]
+        return dict(zip(names, (digests[i : i + 8].hex() for i in range(0, len(digests), 8)), strict=True))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.packed)
+
+    def __len__(self) -> int:
+        return len(self.packed)
+
+
 @dataclass(frozen=True)
 class Samples:
     """Digests of samples, field by field.
@@ -46,15 +69,23 @@ class Samples:
     """
 
     schema: str
-    rows: Mapping[str, Mapping[str, str]]
+    rows: Rows
     unread: Mapping[str, str] = field(default_factory=dict)
     reading: str = ""
     lasting: bool = field(default=True, compare=False)
 
     @property
     def digest(self) -> str:
-        """Digest over all of it."""
-        return digest_value([self.schema, self.rows, self.unread])
+        """`digest_value` of schema, rows and unread, of whose JSON never more than a row is held."""
+        return digest_parts(self._parts())
+
+    def _parts(self) -> Iterator[bytes]:
+        yield b"[" + canonical_json(self.schema) + b",{"
+        comma = b""
+        for key in sorted(self.rows):
+            yield comma + canonical_json(key) + b":" + canonical_json(self.rows[key])
+            comma = b","
+        yield b"}," + canonical_json(self.unread) + b"]"
 
 
 def digest_samples(schema: Schema, listing: Listing, workers: int | None, progress: Progress | None) -> Samples:
@@ -80,7 +111,7 @@ def digest_samples(schema: Schema, listing: Listing, workers: int | None, progre
         workers = 1 if total < SMALL_BYTES else usable_cpus()
     shared = task_of(schema, listing.root, listing.roots)
     todo = (shared | {"items": [item.as_dict() for item in group]} for group in tasks)
-    rows: dict[str, dict[str, str]] = {}
+    rows: dict[str, tuple[tuple[str, ...], bytes]] = {}
     unread: dict[str, str] = {}
     lasting = True
     files = nbytes = 0
@@ -89,11 +120,11 @@ def digest_samples(schema: Schema, listing: Listing, workers: int | None, progre
     }  # fmt: skip
     for group, outcome in zip(tasks, ordered_map(_TASK, todo, **how), strict=True):
         for payload in outcome.payloads:
-            for key, names, digests in payload["rows"]:
+            for key, names, digests in _unpacked(payload["blocks"]):
                 if key in rows:
                     msg = f"{listing.root}: two samples have the key {key}, so the schema {schema.name} does not fit."
                     raise UsageError(msg)
-                rows[key] = dict(zip(names, digests, strict=True))
+                rows[key] = names, digests
             unread |= dict(payload["unread"])
             lasting &= not payload["lacking"]
         unread |= {death.item["path"]: death.how.strip().splitlines()[-1] for death in outcome.deaths}
@@ -101,7 +132,16 @@ def digest_samples(schema: Schema, listing: Listing, workers: int | None, progre
         files, nbytes = files + len(group), nbytes + sum(item.nbytes for item in group)
         if progress is not None:
             progress(Tick(files, len(items), nbytes, total, len(rows), 0, "samples"))
-    return Samples(schema.name, dict(sorted(rows.items())), dict(sorted(unread.items())), reading_of(schema), lasting)
+    made = Rows((key, *rows[key]) for key in sorted(rows))
+    return Samples(schema.name, made, dict(sorted(unread.items())), reading_of(schema), lasting)
+
+
+def _unpacked(blocks: list[tuple[list[str], list[str], str]]) -> Iterator[tuple[str, tuple[str, ...], bytes]]:
+    """Yield key, names of fields and their digests of each sample of the blocks that a child handed back."""
+    for names, keys, digests in blocks:
+        shared, each, octets = tuple(names), 8 * len(names), bytes.fromhex(digests)
+        for i, key in enumerate(keys):
+            yield key, shared, octets[i * each : (i + 1) * each]
 
 
 def reading_of(schema: Schema) -> str:
@@ -156,25 +196,26 @@ def _cut(items: Sequence[Item]) -> Iterator[list[Item]]:
 # ------------------------------------------------------------------------------------------ in the child
 
 
-def _is_digest(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{16}", value) is not None
+def _is_hex(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]*", value) is not None
 
 
 @answers(
-    {"rows": [(text, [text], [_is_digest])], "unread": [(text, text)], "lacking": bool},
-    lambda answer, _: all(len(names) == len(digests) for _, names, digests in answer["rows"]),
+    {"blocks": [([text], [text], _is_hex)], "unread": [(text, text)], "lacking": bool},
+    lambda answer, _: all(len(digests) == 16 * len(names) * len(keys) for names, keys, digests in answer["blocks"]),
     raises=(UsageError, MissingDependencyError),
 )
 def digest_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     """Read items and digest their samples (see `parallel.run_task`).
 
     Returns:
-        rows (key, names of fields, their digests), unread (key, reason), lacking: whether a library was missing.
+        blocks (names of fields, keys, all digests one after another, sample by sample), unread (key, reason), lacking:
+        whether a library was missing.
     """
     from datacheck.sources.base import Item, Unread  # noqa: PLC0415  as above
 
     source = source_of(task)
-    rows: list[list[Any]] = []
+    blocks: list[list[Any]] = []
     unread: list[list[str]] = []
     lacking = False
     for found in source.read_all([Item.from_dict(data) for data in task["items"]], beat):
@@ -182,8 +223,8 @@ def digest_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
             unread.append([found.key, f"{found.code} {found.reason}"])
             lacking |= found.skipped
         else:
-            rows += _rows(found)
-    return {"rows": rows, "unread": unread, "lacking": lacking}
+            blocks.append(_digested(found))
+    return {"blocks": blocks, "unread": unread, "lacking": lacking}
 
 
 def source_of(task: dict[str, Any]) -> Source:
@@ -195,11 +236,12 @@ def source_of(task: dict[str, Any]) -> Source:
     return open_source(Schema.model_validate(task["schema"]), Path(task["root"]), roots)
 
 
-def _rows(block: Block) -> Iterator[list[Any]]:
+def _digested(block: Block) -> list[Any]:
     names = sorted(block.fields)
-    columns = [[digest_sample([(name, value)]) for value in values(block, name)] for name in names]
-    for key, *digests in zip(keys(block), *columns, strict=True):
-        yield [key, names, [f"{digest:016x}" for digest in digests]]
+    digests = np.empty((len(block), len(names)), ">u8")
+    for j, name in enumerate(names):
+        digests[:, j] = [digest_sample([(name, value)]) for value in values(block, name)]
+    return [names, keys(block), digests.tobytes().hex()]
 
 
 def keys(block: Block) -> list[str]:
