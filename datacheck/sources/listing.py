@@ -211,7 +211,7 @@ class _Walk:
         self._linked = 0  # folders that were reached by links
         self._behind: list[tuple[str, str, tuple[str, ...], bool]] = []  # as of `_waiting`, behind one link more
         self._more, self._first = 0, ""  # how many these are, of which no more are held than can be followed; the first
-        self._plain = 0  # how many files lie there without links
+        self._looked = self._plain = 0  # names in folders that were looked at; those of them that no link leads to
         self._round: tuple[int, int, int, str] | None = None  # lengths of the lists before the links followed now
         self._markers = store_markers()
         # (folder on disk, its path, links on the way, whether it lies in a Zarr store)
@@ -243,7 +243,7 @@ class _Walk:
     def _follow(self) -> bool:
         """Go on with the folders behind one link more; say of too many of them that they are not listed."""
         if self._round is None:
-            self._plain = len(self.paths)
+            self._plain = self._looked
         self._round = len(self.paths), len(self.skipped), len(self.refused), self._first
         found, count, self._behind, self._more = self._behind, self._more, [], 0
         self._linked += count
@@ -260,15 +260,15 @@ class _Walk:
     def _bound(self) -> None:
         """Leave out all that lies behind so many links where it is too much: half of it would depend on the disk."""
         most = 2 * self._plain + BEHIND
-        if self._round is None or len(self.paths) <= most:
+        if self._round is None or self._looked <= most:
             return
         files, skipped, refused, first = self._round
         del self.paths[files:], self.numbers[5 * files :], self.skipped[skipped:], self.refused[refused:]
         self._waiting, self._behind, self._more = [], [], 0
         why = (
             "one of the links to folders that are not followed: with what lies behind them there are more than "
-            f"{most:,} files, where {self._plain:,} lie there without links. Remove those that lead to one folder many "
-            "times"
+            f"{most:,} files and folders, where {self._plain:,} lie there without links. Remove those that lead to one "
+            "folder many times"
         )
         self._skip(first, why)
 
@@ -279,6 +279,7 @@ class _Walk:
         except OSError as error:
             self._refuse(path, f"folder cannot be read: {reason(error)}")
             return
+        self._looked += len(found)
         if path and not inside and not self._markers.isdisjoint(entry.name for entry in found):
             if not self._store(folder, path):
                 return
@@ -404,11 +405,14 @@ class _Walk:
     def _store(self, folder: str, path: str) -> bool:
         """List a Zarr folder; return whether it can be read."""
         try:
-            self._append(store_entry(self.prefix + path, folder, self.real, self.seen_ns))
+            self._append(store_entry(self.prefix + path, folder, self.real, self.seen_ns, self._look))
         except OSError as error:  # written or removed at this moment
             self._refuse(path, reason(error))
             return False
         return True
+
+    def _look(self) -> None:
+        self._looked += 1
 
     def _skip(self, path: str, reason: str) -> None:
         self.skipped.append((os.fsencode(self.prefix + path).decode("utf-8", "backslashreplace"), reason))

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import re
 
-import lightning as L  # noqa: N812  its own name for it
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
-from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainingArguments
+from torch.utils.data import DataLoader
 
-from datacheck.repro import LightningRecorder, TrainerRecorder
 from datacheck.repro.diff.rundiff import diff_runs
 from datacheck.repro.runs.read import read_run
+from tests.repro.lines import dataset
 from tests.repro.ranks import run_ranks
 
 
@@ -31,9 +29,11 @@ def snippets(repository):
     return found
 
 
-def dataset():
-    generator = torch.Generator().manual_seed(0)
-    return TensorDataset(torch.rand(12, 3, generator=generator), torch.rand(12, 1, generator=generator))
+@pytest.fixture(scope="module")
+def fits():
+    from tests.repro import fits  # which takes seconds
+
+    return fits
 
 
 def steps(run, rank=0):
@@ -67,45 +67,12 @@ def test_ranks_are_recorded_into_one_folder(snippets, tmp_path, repository):
     assert [len(steps(run, rank)) for rank in range(2)] == [2, 2]
 
 
-class Module(L.LightningModule):
-    """Learns a line; may be fed another batch at one step."""
-
-    def __init__(self, rate=0.1):
-        super().__init__()
-        self.save_hyperparameters()
-        self.layer = torch.nn.Linear(3, 1)
-
-    def training_step(self, batch, index):
-        loss = torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1])
-        self.log("train_loss", loss)
-        return loss
-
-    def validation_step(self, batch, index):
-        self.log("val_loss", torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1]))
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=self.hparams.rate, momentum=0.9)
-
-
-def fit(callback, rate=0.1, **more):
-    torch.manual_seed(0)
-    quiet = {
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-    }
-    trainer = L.Trainer(accelerator="cpu", max_epochs=2, callbacks=[callback], log_every_n_steps=1, **quiet, **more)
-    loader = DataLoader(dataset(), 4, shuffle=True)
-    trainer.fit(Module(rate), loader, DataLoader(dataset(), 4))
-
-
 @pytest.mark.filterwarnings("ignore")  # of Lightning on itself
-def test_lightning_is_recorded(snippets, tmp_path, monkeypatch):
+def test_lightning_is_recorded(fits, snippets, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     space = {}
     exec(snippets[2], space)
-    fit(space["callbacks"][0])
+    fits.fit(space["callbacks"][0])
     (path,) = (tmp_path / "runs").iterdir()
     run = read_run(path)
     assert [(line["step"], line["epoch"], line["updates"]) for line in steps(run)] == [
@@ -120,9 +87,9 @@ def test_lightning_is_recorded(snippets, tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_two_fits_of_lightning_are_compared(tmp_path):
+def test_two_fits_of_lightning_are_compared(fits, tmp_path):
     for name, rate in (("a", 0.1), ("same", 0.1), ("b", 0.2)):
-        fit(LightningRecorder(tmp_path, name=name, every=1, config={}), rate)
+        fits.fit(fits.LightningRecorder(tmp_path, name=name, every=1, config={}), rate)
     assert not diff_runs(tmp_path / "a", tmp_path / "same")
     found = diff_runs(tmp_path / "a", tmp_path / "b")
     assert found.first.differences[0].name == "optimizer[0].lr"
@@ -130,19 +97,19 @@ def test_two_fits_of_lightning_are_compared(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_lightning_writes_the_gradients_of_the_update_and_counts_those_of_several_batches(tmp_path):
+def test_lightning_writes_the_gradients_of_the_update_and_counts_those_of_several_batches(fits, tmp_path):
     seen = []
 
-    class Sees(L.Callback):
+    class Sees(fits.L.Callback):
         def on_before_optimizer_step(self, trainer, module, optimizer):
             seen.append(float(torch.nn.utils.get_total_norm([p.grad for p in module.parameters()])).hex())
 
-    class Both(LightningRecorder):
+    class Both(fits.LightningRecorder):
         def on_before_optimizer_step(self, trainer, module, optimizer):
             Sees().on_before_optimizer_step(trainer, module, optimizer)
             super().on_before_optimizer_step(trainer, module, optimizer)
 
-    fit(Both(tmp_path, name="a"), accumulate_grad_batches=3)
+    fits.fit(Both(tmp_path, name="a"), accumulate_grad_batches=3)
     run = read_run(tmp_path / "a")
     assert [line["updates"] for line in steps(run)] == [0, 0, 1] * 2
     assert [line["grad_norm"] for line in steps(run) if line["updates"]] == seen
@@ -165,16 +132,16 @@ def _loaders(count=1, **more):
         ([DataLoader(dataset(), batch_sampler=[[0, 1], [2, 3]])], {}, (None, 12)),
     ],
 )
-def test_an_evaluation_of_lightning_counts_the_samples_that_it_saw(tmp_path, judged, more, counts):
-    class Several(Module):
+def test_an_evaluation_of_lightning_counts_the_samples_that_it_saw(fits, tmp_path, judged, more, counts):
+    class Several(fits.Module):
         def validation_step(self, batch, index, dataloader_idx=0):
             super().validation_step(batch, index)
 
-    callback = LightningRecorder(tmp_path, name="a")
+    callback = fits.LightningRecorder(tmp_path, name="a")
     torch.manual_seed(0)
     quiet = {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = L.Trainer(accelerator="cpu", max_epochs=2, callbacks=[callback], logger=False, **quiet, **more)
-    trainer.fit(Several() if len(judged) > 1 else Module(), DataLoader(dataset(), 4), judged)
+    trainer = fits.L.Trainer(accelerator="cpu", max_epochs=2, callbacks=[callback], logger=False, **quiet, **more)
+    trainer.fit(Several() if len(judged) > 1 else fits.Module(), DataLoader(dataset(), 4), judged)
     found = list(read_run(tmp_path / "a").traces[0].of("eval"))
     assert [(line["seen"], line["of"]) for line in found] == [counts] * 2
     assert [type(loader.batch_sampler).__iter__ for loader in judged if loader.batch_size] == [
@@ -184,10 +151,10 @@ def test_an_evaluation_of_lightning_counts_the_samples_that_it_saw(tmp_path, jud
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("same", [True, False], ids=["the same again", "new ones"])
-def test_loaders_that_each_epoch_asks_for_anew_are_looked_at_and_let_go(tmp_path, same):
+def test_loaders_that_each_epoch_asks_for_anew_are_looked_at_and_let_go(fits, tmp_path, same):
     held, watched = (DataLoader(dataset(), 4), DataLoader(dataset(), 6)), []
 
-    class Anew(Module):
+    class Anew(fits.Module):
         def train_dataloader(self):
             return held[0] if same else DataLoader(dataset(), 4)
 
@@ -197,9 +164,9 @@ def test_loaders_that_each_epoch_asks_for_anew_are_looked_at_and_let_go(tmp_path
         def on_validation_epoch_end(self):
             watched.append(len(callback._judged))
 
-    callback = LightningRecorder(tmp_path, name="a")
+    callback = fits.LightningRecorder(tmp_path, name="a")
     quiet = {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = L.Trainer(
+    trainer = fits.L.Trainer(
         accelerator="cpu",
         max_epochs=4,
         callbacks=[callback],
@@ -216,44 +183,12 @@ def test_loaders_that_each_epoch_asks_for_anew_are_looked_at_and_let_go(tmp_path
     assert [type(loader.batch_sampler) for loader in held] == [torch.utils.data.BatchSampler] * 2
 
 
-class Config(PretrainedConfig):
-    model_type = "line"
-    width = 3
-
-
-class Line(PreTrainedModel):
-    """Learns a line."""
-
-    config_class = Config
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.layer = torch.nn.Linear(3, 1)
-        self.post_init()
-
-    def forward(self, x=None, labels=None):
-        said = self.layer(x)
-        return {"loss": torch.nn.functional.mse_loss(said, labels), "logits": said}
-
-
-def teach(callbacks, folder, rate=0.1, judged=None, **more):
-    torch.manual_seed(0)
-    quiet = {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "use_cpu": True, "logging_strategy": "no"}
-    args = TrainingArguments(
-        output_dir=str(folder), num_train_epochs=2, per_device_train_batch_size=4, learning_rate=rate,
-        eval_strategy="epoch", **quiet, **more,
-    )  # fmt: skip
-    rows = [{"x": x, "labels": y} for x, y in dataset()]
-    sets = {name: rows[:count] for name, count in judged.items()} if judged else rows
-    Trainer(model=Line(Config()), args=args, train_dataset=rows, eval_dataset=sets, callbacks=callbacks).train()
-
-
 @pytest.mark.filterwarnings("ignore")  # of transformers on itself
-def test_the_trainer_of_transformers_is_recorded(snippets, tmp_path, monkeypatch):
+def test_the_trainer_of_transformers_is_recorded(fits, snippets, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     space = {}
     exec(snippets[3], space)
-    teach(space["callbacks"], tmp_path / "out")
+    fits.teach(space["callbacks"], tmp_path / "out")
     (path,) = (tmp_path / "runs").iterdir()
     run = read_run(path)
     assert [(line["step"], line["epoch"], line["updates"]) for line in steps(run)] == [
@@ -269,31 +204,31 @@ def test_the_trainer_of_transformers_is_recorded(snippets, tmp_path, monkeypatch
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_two_trainings_of_transformers_are_compared(tmp_path):
+def test_two_trainings_of_transformers_are_compared(fits, tmp_path):
     for name, rate in (("a", 0.1), ("same", 0.1), ("b", 0.2)):
-        teach([TrainerRecorder(tmp_path, name=name, every=1)], tmp_path / f"out-{name}", rate)
+        fits.teach([fits.TrainerRecorder(tmp_path, name=name, every=1)], tmp_path / f"out-{name}", rate)
     assert not diff_runs(tmp_path / "a", tmp_path / "same")
     found = diff_runs(tmp_path / "a", tmp_path / "b")
     assert found.first.differences[0].name == "config.arguments.learning_rate"
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_trainer_of_transformers_accumulates(tmp_path):
-    teach([TrainerRecorder(tmp_path, name="a")], tmp_path / "out", gradient_accumulation_steps=3)
+def test_the_trainer_of_transformers_accumulates(fits, tmp_path):
+    fits.teach([fits.TrainerRecorder(tmp_path, name="a")], tmp_path / "out", gradient_accumulation_steps=3)
     assert [line["updates"] for line in steps(read_run(tmp_path / "a"))] == [0, 0, 1] * 2
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_each_set_of_the_trainer_of_transformers_is_an_evaluation_with_its_samples(tmp_path):
+def test_each_set_of_the_trainer_of_transformers_is_an_evaluation_with_its_samples(fits, tmp_path):
     more = {"per_device_eval_batch_size": 5, "dataloader_drop_last": True}
-    teach([TrainerRecorder(tmp_path, name="a")], tmp_path / "out", judged={"near": 12, "far": 7}, **more)
+    fits.teach([fits.TrainerRecorder(tmp_path, name="a")], tmp_path / "out", judged={"near": 12, "far": 7}, **more)
     found = list(read_run(tmp_path / "a").traces[0].of("eval"))
     said = [(line["name"], sorted(line["values"]), line["seen"], line["of"]) for line in found]
     assert said == [("eval_near", ["eval_near_loss"], 10, 12), ("eval_far", ["eval_far_loss"], 5, 7)] * 2
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_whole_evaluation_of_the_trainer_of_transformers_is_told_as_one(tmp_path):
-    teach([TrainerRecorder(tmp_path, name="a")], tmp_path / "out", per_device_eval_batch_size=5)
+def test_a_whole_evaluation_of_the_trainer_of_transformers_is_told_as_one(fits, tmp_path):
+    fits.teach([fits.TrainerRecorder(tmp_path, name="a")], tmp_path / "out", per_device_eval_batch_size=5)
     found = list(read_run(tmp_path / "a").traces[0].of("eval"))
     assert [(line["name"], line["seen"], line["of"]) for line in found] == [("eval", 12, 12)] * 2

@@ -294,22 +294,34 @@ def test_too_many_links_hide_no_file_that_is_no_link(tmp_path, monkeypatch):
     assert [(path, why[:24]) for path, why in listed.skipped] == [("l0", "one of 6 links to folder")]
 
 
-@pytest.mark.parametrize("links", [29, 30])
-def test_links_that_multiply_files_are_not_followed(tmp_path, monkeypatch, links):
-    monkeypatch.setattr(listing, "BEHIND", 280)
-    write(tmp_path, *(f"x/{i}.npy" for i in range(10)))
+@pytest.mark.parametrize("links", [25, 26])
+@pytest.mark.parametrize(
+    ("names", "looked"),
+    [
+        ([f"x/{i}.npy" for i in range(10)], 10),
+        ([f"x/.{i}" for i in range(10)], 10),
+        ([f"x/{i}/" for i in range(10)], 10),
+        (["x/a.zarr/zarr.json", *(f"x/a.zarr/{i}" for i in range(3))], 1 + 4 + 4),  # as a store, and for files in it
+    ],
+    ids=["files", "left out", "folders", "a store"],
+)
+def test_links_that_multiply_names_are_not_followed(tmp_path, monkeypatch, links, names, looked):
+    # Without links 1 + links + looked names; behind them links * looked: as many again are followed, and BEHIND.
+    monkeypatch.setattr(listing, "BEHIND", 25 * looked - (1 + 25 + looked))
+    for name in names:
+        (tmp_path / name).mkdir(parents=True) if name.endswith("/") else write(tmp_path, name)
+    plain = paths(list_files(tmp_path))
     for i in range(links):
         (tmp_path / f"l{i:02}").symlink_to("x")
     told = []
-    listed = list_files(tmp_path, found=lambda paths, _: told.extend(paths))
+    listed = list_files(tmp_path, found=lambda found, _: told.extend(found))
     assert sorted(told) == paths(listed)  # files that are hashed while others are listed
-    if links == 29:  # with the 290 files behind them there are 300: twice the 10 that lie there, and 280
-        assert (len(listed.entries), listed.skipped) == (300, [])
+    last = dict(listed.skipped).get("l00", "")
+    if links == 25:
+        assert (len(listed.entries), last) == (26 * len(plain), "")
     else:
-        assert paths(listed) == sorted(f"x/{i}.npy" for i in range(10))
-        ((path, why),) = listed.skipped
-        assert path == "l00"
-        assert "more than 300 files, where 10 lie there without links" in why
+        assert paths(listed) == plain
+        assert f"files and folders, where {1 + 26 + looked} lie there without links" in last
 
 
 def test_links_that_multiply_the_files_of_a_store_refuse_the_store(tmp_path, monkeypatch):
