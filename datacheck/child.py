@@ -2,7 +2,7 @@
 
 The child keeps a counter in shared memory that says which item of its task it is at, so that when it dies or hangs the
 culprit is known at once. Never forked of the parent, none of whose state may decide a result: one that reads data is
-forked of a server that has only imported (`forks`), others are started with `subprocess`.
+forked of a server that has only imported (`fork_server`), others are started with `subprocess`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Protocol
 
 from datacheck import errors
 from datacheck.budget import WHOLE, Budget, Limits, check_machine
 from datacheck.errors import DatacheckError, MissingDependencyError, StorageError
-from datacheck.forks import Forked, fork
+from datacheck.fork_server import fork
 from datacheck.pulse import COUNTER, OverdueError, Pulse, Watch, within
 from datacheck.registry import module_folders, require, resolve
 from datacheck.runtime.sandbox import Sandbox, enter, wanted
@@ -196,6 +196,40 @@ _ALLOCATION = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
 _START = {"PYDANTIC_DISABLE_PLUGINS": "__all__"}  # who looks for them reads what is said of each package
 
 
+class Process(Protocol):
+    """A process, as `subprocess.Popen` and `fork_server.Forked` are."""
+
+    pid: int
+    returncode: int | None
+
+    @property
+    def stdin(self) -> IO[bytes] | None:
+        """Pipe to it."""
+
+    @property
+    def stdout(self) -> IO[bytes] | None:
+        """Pipe from it."""
+
+    def poll(self) -> int | None:
+        """Return how it has ended, None where it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return how it has ended, or raise `subprocess.TimeoutExpired`."""
+
+    def kill(self) -> None:
+        """Kill it and its group."""
+
+
+class _Started(subprocess.Popen[bytes]):
+    """A process of its own."""
+
+    def kill(self) -> None:
+        """Kill it and its group, which it may have left where there is no sandbox."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        super().kill()
+
+
 class Child:
     """One expendable process and the way to talk to it; started on first use, restarted after a death.
 
@@ -206,7 +240,7 @@ class Child:
     def __init__(self, limits: Limits, program: Program = PARSER) -> None:
         self.budget: Callable[[Json], Budget] = lambda _: WHOLE
         self._limits, self._program = limits, program
-        self._process: subprocess.Popen[bytes] | Forked | None = None
+        self._process: Process | None = None
         self._over = False
         self._shared = os.memfd_create("datacheck-counter", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self._shared, COUNTER.size)
@@ -215,7 +249,7 @@ class Child:
         self._counter = mmap.mmap(self._shared, COUNTER.size)
         self._noise = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the child
 
-    def _start(self) -> subprocess.Popen[bytes] | Forked:
+    def _start(self) -> Process:
         if self._process is None or self._process.poll() is not None:
             self.close()  # the pipes of a dead child
             check_machine()
@@ -236,14 +270,14 @@ class Child:
         assert self._process is not None
         return self._process
 
-    def _started(self, said: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes] | Forked:
+    def _started(self, said: list[str], environment: dict[str, str]) -> Process:
         """Start a process: a fork of one that has only imported, or a new one where it runs modules of the user."""
         folders = [*([str(Path.cwd())] if self._program.beside else []), *module_folders()]
         if self._program.doubted:
-            forked = fork(said[1:], environment, self._shared, self._noise.fileno(), folders)
+            forked = fork(said[1], said[3], environment, self._shared, self._noise.fileno(), folders)
             if forked is not None:
                 return forked
-        return subprocess.Popen(
+        return _Started(
             [sys.executable, "-P", "-c", _BOOT, *said, *folders],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._noise,
             pass_fds=[self._shared], env=environment, process_group=0,
@@ -273,15 +307,14 @@ class Child:
         watch = Watch(self.signs, self.budget, process.pid, task, silence, self._program.start_s, whole)
         pieces = encode({"function": function, "task": task, "memory": memory})
         try:
-            self._send(process, watch, pieces)
-            frame = self._receive(process, watch, room)
-        except (BrokenPipeError, EOFError):
-            return None, self._death(function, task, process.wait())
+            frame = self._exchange(process, watch, pieces, room)
         except OverdueError as error:
             self.close()
             return None, Death(self._item(task), str(error), kind=error.kind, machine=error.kind == "killed")
         except TooLargeError as error:
             return None, self._too_large(task, error)
+        if frame is None:
+            return None, self._death(function, task, process.wait())
         asked = resolve(function) if self._program.doubted else None
         return self._understood(frame, room, asked, task)
 
@@ -381,9 +414,23 @@ class Child:
         how = f"needs more than {asked:,} bytes of memory, too much for a file of its size"
         return Death(item, how, kind="memory")
 
-    def _send(
-        self, process: subprocess.Popen[bytes] | Forked, watch: Watch, pieces: Iterable[bytes | memoryview]
-    ) -> None:
+    def _exchange(
+        self, process: Process, watch: Watch, pieces: Iterable[bytes | memoryview], room: Room
+    ) -> bytearray | None:
+        """Send a task and return the answer, None where the child has ended."""
+        try:
+            self._send(process, watch, pieces)
+            return self._receive(process, watch, room)
+        except (BrokenPipeError, EOFError):
+            while True:  # one that was taken over may close its pipes and go on
+                try:
+                    process.wait(_POLL_S)
+                except subprocess.TimeoutExpired:
+                    watch.look()
+                else:
+                    return None
+
+    def _send(self, process: Process, watch: Watch, pieces: Iterable[bytes | memoryview]) -> None:
         assert process.stdin is not None
         pipe = process.stdin.fileno()
         with selectors.DefaultSelector() as selector:
@@ -399,7 +446,7 @@ class Child:
                     else:
                         watch.look()
 
-    def _receive(self, process: subprocess.Popen[bytes] | Forked, watch: Watch, room: Room) -> bytearray:
+    def _receive(self, process: Process, watch: Watch, room: Room) -> bytearray:
         assert process.stdout is not None
         pipe = process.stdout.fileno()
         received = bytearray()
@@ -441,13 +488,13 @@ class Child:
         self._over = True
         process = self._process  # the other thread may close it at any moment
         if process is not None and process.returncode is None:
-            _kill(process)
+            process.kill()
 
     def close(self) -> None:
         """End the process and whatever it has started; safe to call twice."""
         process = self._process
         if process is not None:
-            _kill(process)
+            process.kill()
             process.wait()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
@@ -461,16 +508,6 @@ class Child:
             self._noise.close()
             self._counter.close()
             os.close(self._shared)
-
-
-def _kill(process: subprocess.Popen[bytes] | Forked) -> None:
-    """Kill a process and its group, which it may have left where there is no sandbox."""
-    if isinstance(process, Forked):
-        process.kill()
-        return
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.kill()
 
 
 def _error(name: str, text: str) -> DatacheckError:

@@ -39,7 +39,7 @@ _WORKERS_S = 300.0  # a cluster that grows with its work may need some time for 
 _LOOK_S = 1.0  # how often whoever waits for a worker looks whether there is one
 _AWAY = "scheduler-connection-lost"  # Dask's word
 _LOST = "the connection to the Dask scheduler was lost. Look after it, then run the same command again."
-_MACHINES = 3  # on which an item is tried that a machine could not do
+_MACHINES, _TRIES = 3, 8  # on which an item is tried that a machine could not do; how often, where others take it
 _WAITING = 16  # tasks that a cluster without a worker is shown, so that it grows
 
 
@@ -352,16 +352,16 @@ def _fill(
 def _elsewhere(client: Any, run: partial[list[Outcome]], outcome: Outcome, told: Callable[[str], None]) -> Outcome:
     """Return the outcome of a task whose items that a machine could not do were tried on others, too."""
     tried = {outcome.worker}
-    for _ in range(_MACHINES - 1):
+    for _ in range(_TRIES):
         items = [death.item for death in outcome.deaths if death.machine]
         others = sorted(set(_threads(client) or {}) - tried) if items and outcome.worker else []
-        if not others:
+        if not others or len(tried) == _MACHINES:
             break
-        tried.add(others[0])
         task = outcome.task | {"items": items}
-        # a wish, no order: it may leave the cluster before it begins
+        # a wish, no order: it may leave the cluster before it begins, or an idle worker takes the task from it
         future = _submit(client, partial(run, [task]), workers=[others[0]], allow_other_workers=True)
         (again,) = _result(client, future, told)
+        tried.add(again.worker)
         outcome.payloads += again.payloads
         outcome.deaths = [*(death for death in outcome.deaths if not death.machine), *again.deaths]
     return outcome

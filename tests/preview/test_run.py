@@ -2,7 +2,6 @@
 
 import errno
 import shutil
-import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -135,8 +134,8 @@ def test_where_the_system_starts_no_process_there_are_no_pictures_and_no_more_ha
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     run = scanned(data)
-    monkeypatch.setenv("DATACHECK_FORK", "off")
-    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr("datacheck.child.fork", lambda *_: None)
+    monkeypatch.setattr("datacheck.child._Started", refuse)
     made = pictures.previews_of(run, PATIENCE)
     assert all("Resource temporarily unavailable" in sample["why"] for sample in made["samples"])
     with pictures.Drawer(data, {}) as drawer:

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from datacheck import child as child_module
 from datacheck import parallel
 from datacheck.child import PARSER, _room, file_bytes
 from datacheck.errors import FormatError, MissingDependencyError, StorageError, UsageError
@@ -474,12 +475,19 @@ def test_no_child_outlives_the_map():
         os.kill(outcome.payloads[0]["pid"], 0)
 
 
-def test_children_that_are_at_work_end_with_whoever_leaves_the_map(monkeypatch):
-    def children():
-        return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
+FORKED = pytest.mark.parametrize("fork", ["", "off"])
 
-    before = children()  # a server of other tests
-    monkeypatch.setenv("DATACHECK_FORK", "off")
+
+@FORKED
+def test_children_that_are_at_work_end_with_whoever_leaves_the_map(monkeypatch, fork):
+    def children(of="self"):
+        found = {pid for path in Path(f"/proc/{of}/task").glob("*/children") for pid in path.read_text().split()}
+        return found | {pid for one in found for pid in children(one)} if of == "self" else found
+
+    monkeypatch.setenv("DATACHECK_FORK", fork)
+    with contextlib.closing(Child(Limits())) as child:
+        child.run(WORK, {"items": ["a"]})
+    before = children()  # a server, and children of other tests
     tasks = [{"items": [item]} for item in ("a", "hang", "hang", "b")]
     outcomes = ordered_map(WORK, tasks, workers=2, limits=Limits(item_s=1e6))
     assert done(next(outcomes)) == ["a"]
@@ -489,7 +497,8 @@ def test_children_that_are_at_work_end_with_whoever_leaves_the_map(monkeypatch):
     assert not [pid for pid in mine if Path(f"/proc/{pid}").exists()]
 
 
-def test_an_interrupt_while_children_end_leaves_none_of_them_at_work(monkeypatch):
+@FORKED
+def test_an_interrupt_while_children_end_leaves_none_of_them_at_work(monkeypatch, fork):
     end, ended, before = Child.end, [], threading.active_count()
 
     def interrupted(child):
@@ -499,7 +508,7 @@ def test_an_interrupt_while_children_end_leaves_none_of_them_at_work(monkeypatch
             raise KeyboardInterrupt  # a second Ctrl-C
 
     monkeypatch.setattr(Child, "end", interrupted)
-    monkeypatch.setenv("DATACHECK_FORK", "off")
+    monkeypatch.setenv("DATACHECK_FORK", fork)
     tasks = [{"items": [item]} for item in ("a", "hang", "hang", "b")]
     outcomes = ordered_map(WORK, tasks, workers=2, limits=Limits(item_s=1e6))
     assert done(next(outcomes)) == ["a"]
@@ -537,16 +546,17 @@ def test_an_interrupt_before_the_children_end_lets_none_of_them_start_again(monk
             child.run(WORK, {"items": ["a"]})
 
 
-def test_a_child_that_is_ended_while_it_starts_does_not_work(monkeypatch):
-    child, started, start = Child(Limits()), [], subprocess.Popen
+@pytest.mark.parametrize("way", ["fork", "_Started"])
+def test_a_child_that_is_ended_while_it_starts_does_not_work(monkeypatch, way):
+    child, started, start = Child(Limits()), [], getattr(child_module, way)
 
     def ended(*args, **options):
         child.end()  # by another thread, which cannot see the new process yet
         started.append(start(*args, **options))
         return started[0]
 
-    monkeypatch.setenv("DATACHECK_FORK", "off")
-    monkeypatch.setattr(subprocess, "Popen", ended)
+    monkeypatch.setenv("DATACHECK_FORK", "" if way == "fork" else "off")
+    monkeypatch.setattr(child_module, way, ended)
     with pytest.raises(RuntimeError):
         child.run(WORK, {"items": ["a"]})
     assert [process.returncode for process in started] == [-signal.SIGKILL]
@@ -809,3 +819,21 @@ def test_a_dashboard_is_told_where_one_answers(page, told):
         assert parallel._dashboard(client) == (client.dashboard_link if told else "")
         server.shutdown()
     assert parallel._dashboard(client) == ""  # gone
+
+
+@pytest.mark.parametrize("ways", [["weak", "weak", "healthy"], ["weak"] * 20, ["healthy"]])
+def test_an_item_that_an_idle_weak_machine_takes_again_is_tried_again(monkeypatch, ways):
+    left = iter(ways)
+
+    def result(client, worker, told):
+        if worker == "healthy":
+            return [parallel.Outcome({}, payloads=[["a"]], worker=worker)]
+        return [parallel.Outcome({}, deaths=[parallel.Death("a", "killed", machine=True)], worker=worker)]
+
+    monkeypatch.setattr(parallel, "_threads", lambda client: {"healthy": 1, "weak": 1})
+    monkeypatch.setattr(parallel, "_submit", lambda *_, **how: next(left))
+    monkeypatch.setattr(parallel, "_result", result)
+    (first,) = result(None, "weak", None)
+    found = parallel._elsewhere(None, list, first, None)
+    healthy = "healthy" in ways
+    assert (found.payloads, len(found.deaths)) == ([["a"]] if healthy else [], 0 if healthy else 1)

@@ -128,7 +128,7 @@ def is_reader(pid: str) -> bool:
     """Tell whether a process is one that reads data."""
     with contextlib.suppress(OSError):
         said = Path(f"/proc/{pid}/cmdline").read_bytes()
-        return b"datacheck.child" in said or b"datacheck.forks" in said
+        return b"datacheck.child" in said or b"datacheck.fork_server" in said
     return False
 
 
