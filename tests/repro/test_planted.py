@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
+import multiprocessing
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from datacheck.repro.diff.rundiff import diff_runs
+from tests.repro import train as training
 
 FILES = 1000
 LIMIT_S = 200
@@ -45,6 +43,8 @@ def package(folder, version):
 def train(place, repository):
     """Train as asked, once for each answer; return the folder of the run."""
     made = {}
+    forkserver = multiprocessing.get_context("forkserver")
+    forkserver.set_forkserver_preload(["tests.repro.train"])
 
     def train(name, *, side="a", **asked):
         if name in made:
@@ -54,12 +54,12 @@ def train(place, repository):
             "runs": str(place / "runs"), "name": name, "data": str(here / "data"), "imports": ["planted"],
             "libraries": [str(here / "libplanted.so")], **asked,
         }  # fmt: skip
-        env = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository), str(here / "site")])}
-        run = subprocess.run(
-            [sys.executable, str(repository / "tests/repro/train.py")], input=json.dumps(asked), env=env, text=True,
-            capture_output=True, timeout=LIMIT_S, check=False, cwd=place,
-        )  # fmt: skip
-        assert run.returncode == 0, run.stderr
+        modules, log = [str(repository), str(here / "site")], place / "log"
+        process = forkserver.Process(target=training.main, args=(asked, str(place), modules, str(log)))
+        process.start()
+        process.join(LIMIT_S)
+        assert process.exitcode == 0, log.read_text()
+        process.close()
         made[name] = place / "runs" / name
         return made[name]
 
