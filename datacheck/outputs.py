@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from datacheck import fsops
@@ -73,7 +73,9 @@ def _head(path: Path) -> bytes:
         os.close(descriptor)
 
 
-def write_output(path: Path, data: bytes, command: str, is_ours: IsOurs, mode: int = 0o666) -> None:
+def write_output(
+    path: Path, data: bytes | Iterable[bytes], command: str, is_ours: IsOurs, mode: int = 0o666
+) -> None:  # fmt: skip
     """Write a result so that it appears whole or not at all; arguments as of `check_output`, which is asked again.
 
     Raises:

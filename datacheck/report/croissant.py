@@ -223,13 +223,15 @@ def _sha256(listing: Listing, entry: Entry) -> str:
     if place.is_dir():
         return ""
     sha, own, view = hashlib.sha256(), Digester(), empty([READ_BYTES], "uint8").data
+    read = 0
     try:
         with place.open(buffering=0) as file:
             check_holes(file.fileno())
             status = os.fstat(file.fileno())
-            while size := file.readinto(view):
+            while read <= entry.size == status.st_size and (size := file.readinto(view)):
                 sha.update(view[:size])
                 own.update(view[:size])
+                read += size
     except FileNotFoundError as error:
         msg = f"{clean(str(place), spaces=True)}: is not there any more. Scan again."
         raise UsageError(msg) from error
@@ -238,7 +240,7 @@ def _sha256(listing: Listing, entry: Entry) -> str:
         raise StorageError(msg) from error
     known = entry.digest not in {None, NOT_WHOLE}
     same = (status.st_size, status.st_mtime_ns) == (entry.size, entry.mtime_ns)
-    if entry.digest != own.hexdigest() if known else not same:
+    if read != entry.size or (entry.digest != own.hexdigest() if known else not same):
         msg = f"{clean(str(place), spaces=True)}: has changed since the scan, whose verdict is not of it. Scan again."
         raise UsageError(msg)
     return sha.hexdigest()

@@ -22,7 +22,7 @@ import orjson
 
 from datacheck import __version__, folders, fsops, outputs
 from datacheck.budget import usable_memory
-from datacheck.digest import digest_bytes, digest_value
+from datacheck.digest import Digester, digest_bytes, digest_value
 from datacheck.errors import StorageError, UsageError
 from datacheck.repro.data.samples import Rows, Samples, digest_samples
 from datacheck.runtime.documents import VALUES, check_values, open_document
@@ -43,6 +43,7 @@ _MEMORY_EACH = 20  # for each byte, at most
 _BYTES_EACH = 8  # of a value, at least: a file has four in 44 bytes or more
 _SEAL = re.compile(rb'\n"digest": "([0-9a-f]{32})"}\n\Z')
 _HEX = re.compile(r"(?:[0-9a-f]{32})+")
+_PIECE_BYTES = 1 << 20
 _HEX64 = re.compile(r"[0-9a-f]{16}")
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')  # in JSON; all else stands for itself
 _MAKE_IT = "Make it again: datacheck manifest DATA -o FILE"
@@ -174,7 +175,7 @@ def _kept(made: Manifest, place: Path) -> Manifest:
         with suppress(StorageError):  # then the next time takes as long
             for folder in (place.parent.parent, place.parent):
                 folders.check_own(folder, "")
-            fsops.write_file(place, document(made), sync=False, mode=0o644)
+            fsops.write_file(place, _pieces(made), sync=False, mode=0o644)
     return made
 
 
@@ -241,17 +242,33 @@ def _rotten(listing: Listing, known: Array) -> list[str]:
 
 def document(manifest: Manifest) -> bytes:
     """Return a manifest as the bytes of its file: JSON with one file or sample a line, closed by its own digest."""
+    return b"".join(_pieces(manifest))
+
+
+def _pieces(manifest: Manifest) -> Iterator[bytes]:
+    """Yield the bytes of a manifest's file a few rows at a time: of all samples they may be gigabytes."""
+    digester = Digester()
+    for piece in _body(manifest):
+        digester.update(piece)
+        yield piece
+    yield f'\n"digest": "{digester.hexdigest()}"}}\n'.encode()
+
+
+def _body(manifest: Manifest) -> Iterator[bytes]:
     files, samples = manifest.files, manifest.samples
-    head = f'{HEAD.decode()}\n"root": "{manifest.root}",\n"files": ['
-    parts: list[bytes | bytearray] = [head.encode(), *_lines(_rows(files)), b"]"]
+    yield f'{HEAD.decode()}\n"root": "{manifest.root}",\n"files": ['.encode()
+    yield from _lines(_rows(files))
+    yield b"]"
     if samples is not None:
-        parts += [b',\n"schema": ', orjson.dumps(samples.schema), b',\n"reading": ', orjson.dumps(samples.reading)]
-        parts += [b',\n"samples": [']
-        parts += _lines(orjson.dumps([key, row]) for key, row in samples.rows.items())
-        parts += [b'],\n"unread": [', *_lines(orjson.dumps(pair) for pair in samples.unread.items()), b"]"]
-    parts += [b',\n"skipped": [', *_lines(orjson.dumps(pair) for pair in manifest.skipped), b"],"]
-    body = b"".join(parts)
-    return body + f'\n"digest": "{digest_bytes(body)}"}}\n'.encode()
+        yield b',\n"schema": ' + orjson.dumps(samples.schema) + b',\n"reading": ' + orjson.dumps(samples.reading)
+        yield b',\n"samples": ['
+        yield from _lines(orjson.dumps([key, row]) for key, row in samples.rows.items())
+        yield b'],\n"unread": ['
+        yield from _lines(orjson.dumps(pair) for pair in samples.unread.items())
+        yield b"]"
+    yield b',\n"skipped": ['
+    yield from _lines(orjson.dumps(pair) for pair in manifest.skipped)
+    yield b"],"
 
 
 def _rows(files: Files) -> Iterator[bytes]:
@@ -264,12 +281,16 @@ def _rows(files: Files) -> Iterator[bytes]:
         yield from (orjson.dumps(row) for row in rows)
 
 
-def _lines(rows: Iterator[bytes]) -> Iterator[bytearray]:
-    body = bytearray()  # a list of what orjson returns would hold 4 kB for each row, however short
+def _lines(rows: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield rows, a line each, many together; not as a list, as what orjson returns holds 4 kB however short it is."""
+    piece, comma = bytearray(), b"\n"
     for row in rows:
-        body += b",\n" if body else b"\n"
-        body += row
-    yield body
+        piece += comma + row
+        comma = b",\n"
+        if len(piece) > _PIECE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    yield bytes(piece)
 
 
 def write(manifest: Manifest, path: str | os.PathLike[str]) -> None:
@@ -281,7 +302,7 @@ def write(manifest: Manifest, path: str | os.PathLike[str]) -> None:
         StorageError: another refusal.
     """
     check_output(Path(path))
-    outputs.write_output(Path(path), document(manifest), _COMMAND, outputs.begins(_FORMATS), mode=0o644)
+    outputs.write_output(Path(path), _pieces(manifest), _COMMAND, outputs.begins(_FORMATS), mode=0o644)
 
 
 def check_output(path: Path, data: Sequence[Path] = ()) -> None:

@@ -103,7 +103,7 @@ class Facts:
             if value is not None:
                 facts[f"attrs/{name}"] = value
         if self.oriented and isinstance(convention := attrs.get(_CONVENTION), str):
-            facts["image_convention"] = convention
+            facts["image_convention"] = _short(convention)
         return facts
 
     def columns(self, about: About, keys: Sequence[str], fields: Mapping[str, Column]) -> dict[str, Column]:

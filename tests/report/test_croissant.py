@@ -19,6 +19,8 @@ from datacheck.cli.main import run as run_command
 from datacheck.errors import UsageError
 from datacheck.report import croissant
 from datacheck.report.croissant import card
+from datacheck.sources.entries import Entries, Entry
+from datacheck.sources.listing import Listing
 from tests.integrations.conftest import write_data
 from tests.report.hostile import HOSTILE, leaks
 
@@ -262,3 +264,21 @@ def test_the_command_writes_and_says_what_is_missing(done, here):
 def test_a_wrong_request_is_told(done, args, told, capfd):
     assert run_command(["card", *args]) == 2
     assert told in capfd.readouterr().err
+
+
+def test_a_file_without_end_that_a_run_of_somebody_else_names_is_not_read():
+    """Files of /proc say that they have no bytes; this one has 2**55."""
+    entry = Entry(f"{os.getpid()}/pagemap", 0, 0, 0, 0, 0)
+    listing = Listing(Path("/proc"), Entries.of([entry]))
+    with pytest.raises(UsageError, match=r"pagemap: has changed since the scan"):
+        croissant._sha256(listing, entry)
+    assert not listing.holds(entry.path)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_file_of_another_size_is_not_read(tmp_path, monkeypatch, size):
+    (tmp_path / "a").write_bytes(b"abc")
+    monkeypatch.setattr(croissant, "Digester", lambda: None)  # whoever updates it fails
+    entry = Entry("a", size, 0, 0, 0, 0)
+    with pytest.raises(UsageError, match="has changed since the scan"):
+        croissant._sha256(Listing(tmp_path, Entries.of([entry])), entry)

@@ -347,6 +347,22 @@ def test_samples_take_little_memory_and_their_digest_is_that_of_the_whole_docume
     assert made.digest == xxhash.xxh3_128_hexdigest(text.encode())
 
 
+@pytest.mark.parametrize(("values", "nbytes"), [(16_000_000, 0), (16_000_001, 64_000_004)])
+def test_more_values_than_a_manifest_names_are_an_error(lines, values, nbytes):
+    samples._check_count(values, nbytes, 5, lines)
+    with pytest.raises(UsageError, match=rf"5 samples and more have {values + 1:,} values by schema files; a man"):
+        samples._check_count(values + 1, nbytes, 5, lines)
+
+
+def test_values_are_counted_while_samples_are_read(lines, monkeypatch):
+    counted = []
+    monkeypatch.setattr(samples, "TASK_ITEMS", 1)
+    monkeypatch.setattr(samples, "_check_count", lambda *given: counted.append(given[:3]))
+    manifest.make("data", schema=lines)
+    nbytes = sum(file.stat().st_size for file in Path("data").iterdir())
+    assert counted == [(1, nbytes, 1), (2, nbytes, 2), (3, nbytes, 3)]
+
+
 @pytest.mark.parametrize("name", ["1.npy", "3.npy"])
 def test_data_that_change_before_their_samples_are_read_are_no_manifest(lines, name, monkeypatch):
     real = manifest.digest_samples

@@ -626,6 +626,18 @@ def test_what_is_held_of_a_run_has_a_limit(tmp_path, monkeypatch, limit, most, s
         diff_runs(a, a)
 
 
+def test_the_name_of_an_evaluation_counts_for_each_of_its_values(tmp_path, monkeypatch):
+    """Each that differs is a difference with that name."""
+    a = make_run(
+        tmp_path / "a", lines=[evaluation(1) | {"name": "n" * 900, "values": {str(i): "0x1p0" for i in range(100)}}]
+    )
+    monkeypatch.setattr("datacheck.repro.runs.read._EVALUATED", 100_000)
+    assert not diff_runs(a, a)
+    monkeypatch.setattr("datacheck.repro.runs.read._EVALUATED", 90_000)
+    with pytest.raises(UsageError, match="more than 90,000 bytes of them and their names"):
+        diff_runs(a, a)
+
+
 def test_of_lines_only_what_is_compared_is_held(tmp_path):
     """Of `[[],[],...]` each three bytes of a line take 64 of memory."""
     a = make_run(tmp_path / "a", lines=[evaluation(1, loss=1.0) | {"junk": [[]] * 9, "more": 1}])

@@ -8,7 +8,9 @@ from datacheck.rules.families.pictures import bands
 from datacheck.rules.families.posing import posed
 from datacheck.rules.projection import READINGS, projection
 from datacheck.sample import Column, Origin, Piece, stack
+from datacheck.schema.load import parse_schema
 from datacheck.schema.model import FieldSpec
+from datacheck.sources.facts import About, Facts
 from datacheck.testing.memory import scan_pieces
 from tests.rules.harness import hand, picture, room, schema_of, standing, view
 
@@ -240,6 +242,13 @@ def test_what_the_file_says_of_its_images_is_held_against_the_schema(said, wante
     images = [{"i": picture(np.random.default_rng(n), 40)} for n in range(3)]
     found = findings(IMAGE, *images, facts=facts)
     assert [(f.code, f.failed) for f in found] == [("DC309", 3)] * wanted
+
+
+def test_of_a_long_name_of_how_images_lie_a_beginning_is_kept():
+    about = About("a", "a.hdf5", "", {}, 0)
+    schema = parse_schema("datacheck: 1\nname: t\nsamples: {files: '*.hdf5'}\n" + IMAGE)
+    found = Facts(schema, []).of(about, {}, {"macros_image_convention": "q" * 100_000})
+    assert len(found["image_convention"]) < 5_000
 
 
 def test_bands_are_means_of_rows_of_some_frames():

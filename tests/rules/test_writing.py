@@ -59,6 +59,23 @@ def test_repetition_by_hand():
     assert found["most"].values[1] == pytest.approx(10 * 2 / 120)
 
 
+def test_of_a_text_of_millions_of_characters_the_first_million_are_looked_at_for_repetition():
+    """Each takes a hundred bytes, and `guard` looks at texts in the process that trains."""
+    plain = " ".join(str(i * 7919) + "x" for i in range(200_000))
+    text = plain[:1_000_000] + "again and again " * 1_000_000
+    found = repetition.function(Column.of([text, plain]), TEXT)
+    assert len(plain) > 1_000_000
+    assert found["again"].values.tolist() == [0, 0]
+    assert found["most"].values[0] == found["most"].values[1] < 0.001
+
+
+@pytest.mark.parametrize("first", [[], [{"role": "user", "content": "?", "x": 1}]])
+def test_of_an_unknown_speaker_of_many_letters_a_beginning_is_kept(first):
+    name = "q" * 100_000
+    found = speakers.function(Column.of([[*first, {"role": name, "content": "a"}]] * 2), CHAT)
+    assert all(word.startswith("qqq") and len(word.encode()) < 200 for word in found["strange"])
+
+
 def said(*turns):
     return [{"role": role, "content": text} for role, text in turns]
 

@@ -28,6 +28,7 @@ Array = np.ndarray[Any, Any]
 TASK_ITEMS = 512
 TASK_BYTES = 64 << 20
 SMALL_BYTES = 256 << 20
+MOST_VALUES = 16_000_000  # digests of eight bytes; of large data one for each four bytes
 _JUDGED = ("name", "roots", "loader", "duplicates", "rules", "checks")  # of a schema; no sample has other values for it
 _TASK = "datacheck.repro.data.samples:digest_items"
 
@@ -114,19 +115,21 @@ def digest_samples(schema: Schema, listing: Listing, workers: int | None, progre
     rows: dict[str, tuple[tuple[str, ...], bytes]] = {}
     unread: dict[str, str] = {}
     lasting = True
-    files = nbytes = 0
+    files = nbytes = digests = 0
     how: dict[str, Any] = {
         "workers": max(1, min(workers, len(tasks))), "sandbox": sandbox_of(listing.root, listing.roots, schema),
     }  # fmt: skip
     for group, outcome in zip(tasks, ordered_map(_TASK, todo, **how), strict=True):
         for payload in outcome.payloads:
-            for key, names, digests in _unpacked(payload["blocks"]):
+            for key, names, packed in _unpacked(payload["blocks"]):
                 if key in rows:
                     msg = f"{listing.root}: two samples have the key {key}, so the schema {schema.name} does not fit."
                     raise UsageError(msg)
-                rows[key] = names, digests
+                rows[key] = names, packed
+                digests += len(names)
             unread |= dict(payload["unread"])
             lasting &= not payload["lacking"]
+            _check_count(digests, total, len(rows), schema)
         unread |= {death.item["path"]: death.how.strip().splitlines()[-1] for death in outcome.deaths}
         lasting &= not outcome.deaths
         files, nbytes = files + len(group), nbytes + sum(item.nbytes for item in group)
@@ -134,6 +137,17 @@ def digest_samples(schema: Schema, listing: Listing, workers: int | None, progre
             progress(Tick(files, len(items), nbytes, total, len(rows), 0, "samples"))
     made = Rows((key, *rows[key]) for key in sorted(rows))
     return Samples(schema.name, made, dict(sorted(unread.items())), reading_of(schema), lasting)
+
+
+def _check_count(values: int, nbytes: int, samples: int, schema: Schema) -> None:
+    """Raise `UsageError` where files of so many bytes have more values than a manifest may name."""
+    most = max(MOST_VALUES, nbytes // 4)
+    if values > most:
+        msg = (
+            f"{samples:,} samples and more have {values:,} values by schema {schema.name}; a manifest names at most "
+            f'{most:,} of files with {nbytes:,} bytes. List the fields that count in the schema, without "*".'
+        )
+        raise UsageError(msg)
 
 
 def _unpacked(blocks: list[tuple[list[str], list[str], str]]) -> Iterator[tuple[str, tuple[str, ...], bytes]]:

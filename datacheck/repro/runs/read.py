@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -284,16 +285,17 @@ def _hold(run: Run, rank: int, line: Line, nbytes: int) -> None:
     Raises:
         UsageError: there are too many.
     """
+    name = line["name"] if isinstance(line.get("name"), str) else "?"
+    values = max(count_values(line["values"], _EVALUATIONS), 1)
     count, held = run.evaluated
-    run.evaluated = count + max(count_values(line["values"], _EVALUATIONS), 1), held + nbytes
+    run.evaluated = count + values, held + nbytes + values * sys.getsizeof(name)  # beside each value that differs
     if run.evaluated[0] > _EVALUATIONS or run.evaluated[1] > _EVALUATED:
-        what = f"more than {_EVALUATIONS:,} values of evaluations, or more than {_EVALUATED:,} bytes of them"
+        bytes_of = f"more than {_EVALUATED:,} bytes of them and their names"
+        what = f"more than {_EVALUATIONS:,} values of evaluations, or {bytes_of}"
         raise _too_much(run.path, what)
-    name = line.get("name")
-    values = {metric: value for metric, value in line["values"].items() if plain(value)}
-    place = rank, name if isinstance(name, str) else "?"
     kept = {key: said for key in ("step", "seen", "of") if plain(said := line.get(key))}
-    run.evaluations.setdefault(place, []).append(kept | {"values": values})
+    metrics = {metric: value for metric, value in line["values"].items() if plain(value)}
+    run.evaluations.setdefault((rank, name), []).append(kept | {"values": metrics})
 
 
 def _add_held(run: Run, line: Line, nbytes: int) -> None:

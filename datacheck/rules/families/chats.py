@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from datacheck.digest import shortened
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.messages import text_at
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
@@ -27,6 +28,7 @@ Array = np.ndarray[Any, Any]
 _RARELY = 0.1  # of the texts of an optional field: more of them empty is how its data say "none"
 _MANY, _IN_ONE = 100, 10  # texts of one file, and how many times the share of them may be empty
 _SHORT = 5  # characters: "null" has four
+_NAME_BYTES = 200  # of a speaker, as it is shown
 _NAMELESS = frozenset({"none", "nan", "null"})
 _ASKING = frozenset({"user", "human", "tool"})
 _CALLS = frozenset({"tool_call", "tool_use", "function_call", "tool-call"})  # types of parts, as writers call them
@@ -54,7 +56,7 @@ def _order(roles: tuple[str, ...], speakers: tuple[str, ...], learnt: str) -> tu
     """Return what is wrong with the order of these speakers (bits), and the first of them that is not known."""
     wrong, strange = 0, ""
     if speakers:
-        strange = next((role for role in roles if role not in speakers), "")
+        strange = shortened(next((role for role in roles if role not in speakers), ""), _NAME_BYTES)
         wrong |= UNKNOWN if strange else 0
     before = roles[: roles.index(learnt)] if learnt in roles else ()
     if learnt in roles and learnt not in _ASKING and not _ASKING.intersection(before):
@@ -129,7 +131,7 @@ def _ordered(turns: Turns, known: tuple[str, ...], learnt: str) -> Columns:
     if known and any(word not in known for word in turns.words):
         first = turns.first(~turns.where(*known))
         for i in np.flatnonzero(first < count).tolist():
-            strange[i] = turns.words[turns.roles[first[i]]]
+            strange[i] = shortened(turns.words[turns.roles[first[i]]], _NAME_BYTES)
             order[i] |= UNKNOWN if strange[i] else 0
     called = np.flatnonzero((turns.wide > 0) | (turns.first(turns.where("tool")) < count))
     odd = blank(turns.said)

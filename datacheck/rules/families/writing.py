@@ -271,6 +271,7 @@ def special_token_leak(rows: Rows, case: Case) -> Iterator[Failure]:
 
 _OF_LETTERS = re.compile(r"(?:[^\W\d_]|\s)+")
 _LEAST = 200  # characters: a short text repeats itself without harm
+_MOST = 1_000_000  # characters that are looked at: each takes a hundred bytes
 _WORDS, _SIGNS = 10, 20  # a gram of so many words, or of so many characters where words have no spaces
 
 
@@ -289,7 +290,7 @@ def repetition(column: Column, spec: FieldSpec) -> Columns:
         if column.kind == "json":
             said = [m.get("content", m.get("value")) for m in messages_of(text)] if spec.role == "chat" else [text]
             text = "\n".join(part for part in said if isinstance(part, str))
-        values[:, i] = _repeated(text)
+        values[:, i] = _repeated(text[:_MOST])
     present = column.lengths >= _LEAST
     return {"again": Measured(values[0], present), "most": Measured(values[1], present)}
 
@@ -335,7 +336,7 @@ def repeats_itself(rows: Rows, case: Case) -> Iterator[Failure]:
     Measure:
         again: the share of all grams of 10 words that occur earlier in the text. most: commonest gram of 2 words, times
         its words, over all words. Where words have no spaces between them (Chinese) 20 and 4 characters. Texts of 200
-        characters and more.
+        characters and more, of longer ones than a million the first million.
     When it is wrong:
         Tables, code and song lyrics repeat themselves: raise the options. The other statistics of Gopher (stop words,
         mean word length) hold for English only and are not judged.
