@@ -28,9 +28,9 @@ _EMPTY = "is an empty entry: it names no sample"
 _MOST_EMPTY = 1_000  # of a list that are told one by one
 _MOST_LINES = 5_000_000  # of all lists
 _MOST_FAULTS = 100_000  # lines of all lists that name no file, or one that was named before: each is a row or a note
-# Bytes of a line that names no file, and of its list's path, in a note; of longer ones there are the beginning and the
-# digest. A run has 4 KiB for each sample.
-_LINE, PLACE = 1_000, 300
+# Bytes of a line that names no file, and of its list's path, in a note; `shortened` cuts longer ones. A run has 4 KiB
+# for each sample.
+LINE, PLACE = 1_000, 300
 _PATH = 4_096  # bytes of a path that a record names; no system opens a longer one
 _QUOTED, _WHY = 100, 200  # characters of a line, and of why it names no file
 _SPLIT = "split"
@@ -407,8 +407,10 @@ class _Lists:
             return True
         return any((n, scope, line) in index.paths for n, scope in scopes for line in names.lines)
 
-    def _note(self, key: str, reason: str, split: str, *, missing: bool = False) -> None:
-        self.notes.append(Note(_LIST, key, reason, missing, split))
+    def _note(
+        self, key: str, reason: str, split: str, *, missing: bool = False, about: Mapping[str, str] | None = None
+    ) -> None:
+        self.notes.append(Note(_LIST, key, reason, missing, split, about or {}))
 
     def choose(self, found: list[_Found]) -> list[Item]:
         """Return the items of the files that are listed, or that no list speaks of."""
@@ -505,11 +507,13 @@ class _Lists:
     def _mark(self, listed: dict[str, _Named], names: _Named, line: str, hits: list[str], count: int) -> None:
         split, place = names.names.get(_SPLIT, ""), shortened(names.path, PLACE)
         if count > 1 and self._faults <= _MOST_FAULTS:
-            self._note(shortened(line, _LINE), f"stands more than once in {place}", split)
+            about = {"list": place}
+            self._note(shortened(line, LINE), f"stands more than once in {place}", split, about=about)
         if not hits:
             key, why = self._absent(line, names)
             quoted = repr(line) if len(line) <= _QUOTED else f"{line[:_QUOTED]!r}..."
-            self._note(key, f"listed in {place} as {quoted}, {why}", split, missing=True)
+            about = {"list": place, "line": shortened(line, LINE)}
+            self._note(key, f"listed in {place} as {quoted}, {why}", split, missing=True, about=about)
         for path in hits:
             if path in listed:
                 first = shortened(listed[path].path, PLACE)
@@ -527,8 +531,8 @@ class _Lists:
 
     def _absent(self, line: str, names: _Named) -> tuple[str, str]:
         """Return the key of a listed sample that is not there, and why."""
-        if (short := shortened(line, _LINE)) != line:
-            return short, f"which is longer than {_LINE:,} bytes, and no file here has such a name"
+        if (short := shortened(line, LINE)) != line:
+            return short, f"which is longer than {LINE:,} bytes, and no file here has such a name"
         if line in names.apart:
             return line, f"which leads to another folder than most entries do ({names.apart[line] or '.'}/...)"
         values = line.split("/")

@@ -284,8 +284,9 @@ def test_a_list_of_mappings_names_files_by_the_end_of_their_path_and_counts_thei
     work = plan(tmp_path, schema(DATABASE, POINTS))
     assert [i.path for i in work.items] == ["train/a.npy", "train/b.npy", "train/c.npy", "train/d.npy"]
     assert [(n.code, n.key, n.about) for n in work.notes] == [
-        ("DC105", "/elsewhere/val/d.npy", {}), ("DC111", "train/a.npy", {"file_len": 30}),
-    ]  # fmt: skip
+        ("DC105", "/elsewhere/val/d.npy", {"list": "train_database.yaml", "line": "/elsewhere/val/d.npy"}),
+        ("DC111", "train/a.npy", {"file_len": 30}),
+    ]
     assert list(work.unclaimed) == ["label_database.yaml"]
 
 
