@@ -307,22 +307,24 @@ class _Lists:
     def _read_list(self, path: str, names: dict[str, str]) -> None:
         if self._other_kind(names):
             return
+        entries = self._entries(path, names, "the list cannot be read, so all files are taken")
+        if entries is not None:
+            self._lists.append(self._named(path, names, entries))
+
+    def _entries(self, path: str, names: Mapping[str, str], failure: str) -> list[Listed] | None:
+        """Return the entries of a list; None, with a note, where it cannot be read or lists have too many lines."""
         try:
             entries = read_list(self._listing.root, self._listing.roots, path)
         except (OSError, UnicodeDecodeError, FormatError) as error:
-            self._broken.append(path)
-            self._note(path, f"the list cannot be read, so all files are taken: {error}", names.get(_SPLIT, ""))
-            return
-        if self._are_too_many(entries):
-            self._broken.append(path)
+            why = str(error)
+        else:
+            self._lines += len(entries)
+            if self._lines <= _MOST_LINES:
+                return entries
             why = f"lists have more than {_MOST_LINES:,} lines in all"
-            self._note(path, f"the list is not read, so all files are taken: {why}", names.get(_SPLIT, ""))
-            return
-        self._lists.append(self._named(path, names, entries))
-
-    def _are_too_many(self, entries: Sequence[Listed]) -> bool:
-        self._lines += len(entries)
-        return self._lines > _MOST_LINES
+        self._broken.append(path)
+        self._note(path, f"{failure}: {why}", names.get(_SPLIT, ""))
+        return None
 
     def _other_kind(self, names: Mapping[str, str]) -> bool:
         """Tell a file of another kind, whose name means what no sample can be called: ``label_database.yaml``."""
@@ -336,17 +338,8 @@ class _Lists:
             names = template.match(path) if template is not None else None
             if names is None or self._other_kind(names):
                 continue
-            try:
-                entries = read_list(self._listing.root, self._listing.roots, path)
-            except (OSError, UnicodeDecodeError, FormatError) as error:
-                self._broken.append(path)
-                self._note(path, f"the records cannot be read: {error}", names.get(_SPLIT, ""))
-                continue
-            if self._are_too_many(entries):
-                self._broken.append(path)
-                why = f"lists have more than {_MOST_LINES:,} lines in all"
-                self._note(path, f"the records are not read: {why}", names.get(_SPLIT, ""))
-            else:
+            entries = self._entries(path, names, "the records cannot be read")
+            if entries is not None:
                 found.append(self._named(path, names, entries))
         return found
 

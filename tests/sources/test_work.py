@@ -212,7 +212,7 @@ def test_lists_of_too_many_lines_in_all_are_not_read(tmp_path, monkeypatch):
     work = plan(tmp_path, schema({"files": "npz/{id}.npy", "list": "{split}.txt"}))
     assert [(item.path, item.split) for item in work.items] == [("npz/a.npy", "one"), ("npz/b.npy", "one")]
     (note,) = work.notes
-    assert note.reason == "the list is not read, so all files are taken: lists have more than 3 lines in all"
+    assert note.reason == "the list cannot be read, so all files are taken: lists have more than 3 lines in all"
 
 
 def test_of_what_an_entry_says_only_the_counts_are_held(tmp_path):
