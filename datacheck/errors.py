@@ -36,12 +36,17 @@ def spelled(text: str) -> str:
 
 
 class DatacheckError(Exception):
-    """Anything datacheck raises on purpose; `exit_code` is what the command line returns for it."""
+    """Anything datacheck raises on purpose; `exit_code` is what the command line returns for it.
+
+    Notes:
+        Messages may hold names from data: `str` spells them out. Python prints a cause as it is, so raise ``from None``
+        where the cause holds such a name.
+    """
 
     exit_code = 4
 
     def __str__(self) -> str:
-        """Return the message; names in it may come from data."""
+        """Return the message, spelled out."""
         return spelled(super().__str__())
 
 
