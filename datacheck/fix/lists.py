@@ -11,7 +11,7 @@ from datacheck.errors import UsageError
 from datacheck.fix import REJECTED, Asked, Edit, Plan, Repair
 from datacheck.runtime.beneath import File
 from datacheck.schema.model import RECORDS
-from datacheck.sources.work import LINE, PLACE
+from datacheck.sources.work import PLACE
 from datacheck.table import UNREADABLE
 
 _BOM = b"\xef\xbb\xbf"
@@ -40,7 +40,7 @@ def without(gone: list[str], source: File, goal: Path) -> None:
     left_out = set(gone)
     with source.open() as stored, io.TextIOWrapper(stored, encoding="utf-8-sig") as text:  # as a scan cuts its lines
         lines = [line.strip() for line in text]
-    kept = [line for line in dict.fromkeys(lines) if line and shortened(line, LINE) not in left_out]
+    kept = [line for line in dict.fromkeys(lines) if line and shortened(line, PLACE) not in left_out]
     goal.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
 
 

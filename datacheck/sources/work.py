@@ -28,9 +28,9 @@ _EMPTY = "is an empty entry: it names no sample"
 _MOST_EMPTY = 1_000  # of a list that are told one by one
 _MOST_LINES = 5_000_000  # of all lists
 _MOST_FAULTS = 100_000  # lines of all lists that name no file, or one that was named before: each is a row or a note
-# Bytes of a line that names no file, and of its list's path, in a note; `shortened` cuts longer ones. A run has 4 KiB
-# for each sample.
-LINE, PLACE = 1_000, 300
+# Bytes of a line that names no file, as a key, and of it and its list's path beside the key of a note; `shortened` cuts
+# longer ones. A run has 4 KiB for each sample.
+_LINE, PLACE = 1_000, 300
 _PATH = 4_096  # bytes of a path that a record names; no system opens a longer one
 _QUOTED, _WHY = 100, 200  # characters of a line, and of why it names no file
 _SPLIT = "split"
@@ -501,11 +501,11 @@ class _Lists:
         split, place = names.names.get(_SPLIT, ""), shortened(names.path, PLACE)
         if count > 1 and self._faults <= _MOST_FAULTS:
             about = {"list": place}
-            self._note(shortened(line, LINE), f"stands more than once in {place}", split, about=about)
+            self._note(shortened(line, _LINE), f"stands more than once in {place}", split, about=about)
         if not hits:
             key, why = self._absent(line, names)
             quoted = repr(line) if len(line) <= _QUOTED else f"{line[:_QUOTED]!r}..."
-            about = {"list": place, "line": shortened(line, LINE)}
+            about = {"list": place, "line": shortened(line, PLACE)}
             self._note(key, f"listed in {place} as {quoted}, {why}", split, missing=True, about=about)
         for path in hits:
             if path in listed:
@@ -524,8 +524,8 @@ class _Lists:
 
     def _absent(self, line: str, names: _Named) -> tuple[str, str]:
         """Return the key of a listed sample that is not there, and why."""
-        if (short := shortened(line, LINE)) != line:
-            return short, f"which is longer than {LINE:,} bytes, and no file here has such a name"
+        if (short := shortened(line, _LINE)) != line:
+            return short, f"which is longer than {_LINE:,} bytes, and no file here has such a name"
         if line in names.apart:
             return line, f"which leads to another folder than most entries do ({names.apart[line] or '.'}/...)"
         values = line.split("/")

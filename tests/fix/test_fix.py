@@ -497,9 +497,9 @@ def test_a_list_whose_name_stands_in_a_line_of_another_is_repaired(place, monkey
     assert (place / "copy/one.txt").read_text() == "a\n"
 
 
-@pytest.mark.parametrize("length", [101, 1_001])
+@pytest.mark.parametrize("length", [101, 299, 301, 1_001])
 def test_long_lines_that_name_no_file_are_left_out_of_a_list(place, length):
-    """A finding quotes 100 characters of a line, and its key holds 1,000 bytes."""
+    """A finding quotes 100 characters of a line, its key holds 1,000 bytes, and its note names a line by 300."""
     np.save(place / "data/a.npy", cloud(1))
     (place / "data/train.txt").write_text(f"a\n{'x' * length}\n")
     schema = parse_schema(CLOUDS.replace('{files: "*.npy"}', '{files: "{id}.npy", list: "{split}.txt"}'))
