@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 _ACTS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 COMMAND = re.compile(r"##(?=\w*\[)")  # for what prints a log of CI: ##[error] (GitHub), ##vso[ (Azure), ##teamcity[
-_COMMAND = re.compile(r"^(\s*)::", re.MULTILINE)  # for GitHub Actions, in its newer form
+COLONS = re.compile(r"^([^\S\n]*)::", re.MULTILINE)  # for GitHub Actions, at the start of a line, also behind blanks
 
 
 class ManyLines(str):
@@ -31,17 +31,31 @@ def spelled(text: str) -> str:
     """Return a text in which whatever a terminal or a log of CI acts on is spelled out; line breaks stay."""
     if not text.isprintable():
         text = _ACTS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return inert(text)
+
+
+def inert(text: str) -> str:
+    """Return a text in which no runner of CI finds a command: each reads the output of every step for them.
+
+    Notes:
+        A step may run in a container, which does not know whose log it writes.
+    """
     text = COMMAND.sub(r"\\x23#", text) if "##" in text else text
-    return _COMMAND.sub(r"\1\\x3a:", text) if "::" in text else text
+    return COLONS.sub(r"\1\\x3a:", text) if "::" in text else text
 
 
 class DatacheckError(Exception):
-    """Anything datacheck raises on purpose; `exit_code` is what the command line returns for it."""
+    """Anything datacheck raises on purpose; `exit_code` is what the command line returns for it.
+
+    Notes:
+        Messages may hold names from data: `str` spells them out. Python prints a cause as it is, so raise ``from None``
+        where the cause holds such a name.
+    """
 
     exit_code = 4
 
     def __str__(self) -> str:
-        """Return the message; names in it may come from data."""
+        """Return the message, spelled out."""
         return spelled(super().__str__())
 
 

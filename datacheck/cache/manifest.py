@@ -136,7 +136,7 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         what = f"its digest matches, but it is not the manifest of a cache ({shortened(error)})"
         msg = f"{origin}: {what}. Delete the folder."
-        raise CorruptionError(msg) from None  # Python prints a cause as it is, with names that somebody gave
+        raise CorruptionError(msg) from None  # its text holds a name from the cache: see `DatacheckError`
     outside = next((path for path in files if _OUTSIDE.search(path)), None)
     if outside is not None:
         what = f"it names a file outside the cache, {outside[:200]!r}"

@@ -74,7 +74,7 @@ class Place:
             yield
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             damage = self._damage(f"{path}: not what a cache of this format holds there ({shortened(error)})")
-            raise damage from None  # Python prints a cause as it is, with names that somebody gave
+            raise damage from None  # its text holds a name from the cache: see `DatacheckError`
 
     def read(self, path: str, most: int | None = None) -> bytes:
         """Return a whole file, checked against the manifest.

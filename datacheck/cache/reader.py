@@ -27,7 +27,7 @@ from datacheck.cache.store import open_store
 from datacheck.cache.stored import StoredArray
 from datacheck.errors import UsageError, spelled
 from datacheck.mounts import is_local
-from datacheck.runtime.documents import check_values
+from datacheck.runtime.documents import check_values, count_json
 from datacheck.sample import ArraySpec
 
 Array = np.ndarray[Any, Any]
@@ -243,11 +243,20 @@ class Cache:
         return out
 
     def texts(self, field: str, indices: Indices) -> list[Any]:
-        """Return a text field as str, or a JSON field as values, of samples."""
+        """Return a text field as str, or a JSON field as values, of samples.
+
+        Args:
+            field: name of a text or JSON field.
+            indices: sample numbers, in any order, repeats allowed.
+
+        Raises:
+            UsageError: no such field, or the samples hold more JSON values than are read at once.
+            IndexError: a sample number is out of range.
+            CorruptionError: what is stored is not what was written.
+        """
         values, lengths = self.gather_ragged(field, indices)
         if self._spec(field).kind == "json":
-            with self._place.sound(layout.field_path(field)):
-                check_values(values.tobytes(), max(limits.VALUES, _MANY_VALUES * len(lengths)))
+            self._check_json(field, values, lengths)
             return self._decoded(layout.field_path(field), values, lengths, _json)
         return self._decoded(layout.field_path(field), values, lengths, _text)
 
@@ -387,6 +396,25 @@ class Cache:
         together = np.add.reduceat(length, first) if first.size else length
         array.spans(start[first], together, values, at[first])
         return values, length
+
+    def _check_json(self, field: str, values: Array, lengths: Array) -> None:
+        """Refuse more JSON values than memory is allowed for: a sample with too many is damage, a batch too large."""
+        count = len(lengths)
+        most = max(limits.VALUES, _MANY_VALUES * count)
+        if values.nbytes <= most:
+            return
+        ends, total = np.cumsum(lengths).tolist(), 0
+        with self._place.sound(layout.field_path(field)):
+            for length, end in zip(lengths.tolist(), ends, strict=True):  # one at a time: no second copy of the batch
+                text = values[end - length : end].tobytes()
+                check_values(text, limits.VALUES)
+                total += count_json(text)
+        if total > most:
+            msg = (
+                f"{self.path}: {count:,} samples of {field} hold about {total:,} JSON values; at most {most:,} are "
+                f"read at once. Use a smaller batch (about {limits.VALUES * count // total:,})."
+            )
+            raise UsageError(msg)
 
     def _table_texts(self, what: str, dim: str, indices: Indices, decode: Callable[[bytes], Any] = _text) -> list[Any]:
         path = layout.sample_path(what)

@@ -95,7 +95,7 @@ class Windows:
             return cls(**dict(said))
         except TypeError as error:  # another name
             msg = f"windows: {error}"
-            raise UsageError(msg) from None  # Python prints a cause as it is, with the name that somebody gave
+            raise UsageError(msg) from None  # its text holds a name from the cache: see `DatacheckError`
 
     @property
     def fill(self) -> Literal["edge", "zero"]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from datacheck.errors import inert
+
 
 def say(*lines: str, err: bool = False) -> None:
     r"""Print lines in which all that a terminal or GitHub Actions acts on is spelled out (``\x1b``), line breaks, too.
@@ -12,7 +14,7 @@ def say(*lines: str, err: bool = False) -> None:
         lines: any text: it may come from a file; without any nothing is printed.
         err: to standard error.
     """
-    from datacheck.report.words import clean, inert
+    from datacheck.report.words import clean
 
     if lines:
         click.echo("\n".join(inert(clean(line, spaces=True)) for line in lines), err=err)

@@ -194,8 +194,10 @@ def _unmended(run: ScanRun, repair: Repair, plan: Plan, request: Request, progre
     failing = {
         again.table.files[row] for row in rows_failing if plan.keys is None or again.table.keys[row] in plan.keys
     }
-    said = [again.table.reasons[row] for row in rows_failing]
-    failing |= {path for path in plan.edits if any(f"listed in {shortened(path, PLACE)} " in reason for reason in said)}
+    edited = {shortened(path, PLACE): path for path in plan.edits} if rows_failing else {}
+    for note in again.work.notes if rows_failing else ():  # the row of a line without a file has that file's path
+        if note.code == repair.code and note.missing and note.about.get("list") in edited:
+            failing.add(edited[note.about["list"]])
     if not repair.renumbers:
         fit = {key for key, valid in zip(run.table.keys, run.valid.tolist(), strict=True) if valid}
         if not fit <= set(again.table.keys):

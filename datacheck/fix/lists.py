@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import io
-import re
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,23 +14,17 @@ from datacheck.schema.model import RECORDS
 from datacheck.sources.work import PLACE
 from datacheck.table import UNREADABLE
 
-_LISTED = "DC105 listed in "
-_AS = re.compile(r""" as ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"), """)  # with a text as Python writes it
 _BOM = b"\xef\xbb\xbf"
 
 
 def _cleaned_lists(asked: Asked) -> Plan:
     """Drop from each list the lines that name no file, and all but the first of equal lines."""
-    table = asked.run.table
     lists = {shortened(path, PLACE): path for path in asked.run.listing.by_path}
     gone: dict[str, set[str]] = {}
-    for reason, status in zip(table.reasons, table.status.tolist(), strict=True):
-        if status == UNREADABLE and reason.startswith(_LISTED):
-            path, line = _told(reason.removeprefix(_LISTED), lists)
-            gone.setdefault(path, set()).add(line)
     for note in asked.run.work.notes:
-        if note.reason.startswith("stands more than once in "):
-            gone.setdefault(lists[note.reason.removeprefix("stands more than once in ")], set())
+        if note.code == LISTS.code and "list" in note.about:
+            lines = gone.setdefault(lists[note.about["list"]], set())
+            lines.update([note.about["line"]] if note.missing else [])
     if not gone:
         msg = "DC105: no line of a list is wrong; files that no list names are for you to add."
         raise UsageError(msg)
@@ -44,26 +35,12 @@ def _cleaned_lists(asked: Asked) -> Plan:
     return Plan({path: Edit("datacheck.fix.lists:without", sorted(lines)) for path, lines in gone.items()})
 
 
-def _told(text: str, lists: Mapping[str, str]) -> tuple[str, str]:
-    """Return the list and the line that a finding names as ``PATH as 'LINE', why``; a path may hold such words, too.
-
-    Raises:
-        UsageError: it names none of the files.
-    """
-    for found in _AS.finditer(text):
-        if text[: found.start()] in lists:
-            line: str = ast.literal_eval(found[1])
-            return lists[text[: found.start()]], line
-    msg = f"DC105: {text[:200]}: names no list of these data. Scan them again."
-    raise UsageError(msg)
-
-
 def without(gone: list[str], source: File, goal: Path) -> None:
-    """Write a list without these lines, and of equal ones only the first."""
+    """Write a list without these lines (as `shortened` names them), and of equal ones only the first."""
     left_out = set(gone)
     with source.open() as stored, io.TextIOWrapper(stored, encoding="utf-8-sig") as text:  # as a scan cuts its lines
         lines = [line.strip() for line in text]
-    kept = [line for line in dict.fromkeys(lines) if line and line not in left_out]
+    kept = [line for line in dict.fromkeys(lines) if line and shortened(line, PLACE) not in left_out]
     goal.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
 
 

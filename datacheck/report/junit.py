@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from datacheck.errors import COMMAND
+from datacheck.errors import COLONS, COMMAND
 from datacheck.report.outcomes import Outcome, outcomes
 from datacheck.report.words import clean
-
-_COLONS = re.compile("^([ \t]*)::", re.MULTILINE)  # with which a command of GitHub Actions begins
 
 
 def junit(said: Mapping[str, Any]) -> bytes:
@@ -39,7 +36,7 @@ def junit(said: Mapping[str, Any]) -> bytes:
             suites.set(name, str(count))
     ET.indent(suites)
     text: str = ET.tostring(suites, encoding="unicode")
-    text = COMMAND.sub("&#35;#", _COLONS.sub(r"\1&#58;:", text))
+    text = COMMAND.sub("&#35;#", COLONS.sub(r"\1&#58;:", text))
     return f"<?xml version='1.0' encoding='utf-8'?>\n{text}\n".encode()
 
 

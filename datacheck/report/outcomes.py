@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from datacheck.errors import inert
 from datacheck.finding import Verdict
-from datacheck.report.words import clean, finding_lines, inert, last_line
+from datacheck.report.words import clean, finding_lines, last_line
 
 _COUNTED = {"error": {"error"}, "warning": {"error", "warning"}, "never": set[str]()}
 _LEFT_OUT = "its findings did not fit into result.json; samples.parquet names the samples"
@@ -41,8 +42,7 @@ class Outcome:
 
 def harmless(outcome: Outcome) -> Outcome:
     """Return an outcome in whose lines a runner of CI finds no command."""
-    texts = (outcome.message, outcome.text, outcome.trace)
-    message, text, trace = ("\n".join(map(inert, each.split("\n"))) for each in texts)
+    message, text, trace = map(inert, (outcome.message, outcome.text, outcome.trace))
     return replace(outcome, message=message, text=text, trace=trace)
 
 

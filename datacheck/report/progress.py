@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
+from datacheck.errors import inert
 from datacheck.finding import Tick
-from datacheck.report.words import bytes_said, clean, inert
+from datacheck.report.words import bytes_said, clean
 
 if TYPE_CHECKING:
     from rich.console import Console

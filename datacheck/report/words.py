@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datacheck.errors import COMMAND
+from datacheck.errors import COMMAND, inert
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -56,16 +56,6 @@ def _escaped(found: re.Match[str]) -> str:
     units = sign.encode("utf-16-be", "surrogatepass")
     escapes = (f"\\u{high:02x}{low:02x}" for high, low in zip(units[::2], units[1::2], strict=True))
     return sign if sign.isprintable() else "".join(escapes)
-
-
-def inert(line: str) -> str:
-    """Return a line in which no runner of CI finds a command: each reads the output of every step for them.
-
-    Notes:
-        Two colons count at the start of a line, also behind blanks (GitHub); ``##[``, ``##vso[`` and ``##teamcity[``
-        anywhere. A step may run in a container, which does not know whose log it writes.
-    """
-    return re.sub(r"^(\s*)::", r"\1\\x3a:", COMMAND.sub(r"\\x23#", line))
 
 
 def folder_said(folder: Path) -> str:

@@ -108,9 +108,14 @@ def check_values(data: bytes, most: int = VALUES) -> None:
     Raises:
         ValueError: it has more commas and brackets than that.
     """
-    if len(data) > most and (found := sum(map(data.count, (b",", b"[", b"{")))) > most:
+    if len(data) > most and (found := count_json(data)) > most:
         msg = f"about {found:,} values; at most {most:,} are read"
         raise ValueError(msg)
+
+
+def count_json(data: bytes) -> int:
+    """Return about how many values JSON text holds: its commas and brackets, those in strings included."""
+    return sum(map(data.count, (b",", b"[", b"{")))
 
 
 def count_values(value: Any, most: int) -> int:

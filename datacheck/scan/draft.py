@@ -24,7 +24,7 @@ from datacheck.scan.pattern import NUMBER, patterns
 from datacheck.scan.together import Part, together
 from datacheck.schema.dump import dump_schema
 from datacheck.schema.load import FILES, WHOLE, builtin, load_schema, parse_schema
-from datacheck.schema.model import FieldSpec, SamplesSpec, Schema, can_declare
+from datacheck.schema.model import ANY, FieldSpec, SamplesSpec, Schema, exceeded_limit
 from datacheck.sources import matches, plan_work
 from datacheck.sources.base import file_templates
 from datacheck.sources.lerobot import EPISODE
@@ -501,8 +501,8 @@ def _look(schema: Schema, listing: Listing, files: int = 0) -> Look:
 def _written(
     said: Mapping[str, Any], guesses: Mapping[str, Guess], samples: int, notes: Sequence[str], why: str
 ) -> Draft:
-    if not can_declare(guesses):
-        guesses = {"*": Guess({}, ("more fields, or longer names, than a schema may declare",))}
+    if exceeded := exceeded_limit(guesses):
+        guesses = {ANY: Guess({}, (exceeded,))}
     fields = {name: found.spec for name, found in guesses.items()}
     schema = Schema.model_validate({**said, "fields": fields})
     made = f"Drafted by datacheck init from {counted(samples, 'sample')}."

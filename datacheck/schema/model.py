@@ -320,11 +320,14 @@ _NOTHING = FieldSpec()
 MOST_FIELDS, _NAME_BYTES = 1_000, 100_000  # each has up to some tens of measured columns, with its name in each
 
 
-def can_declare(names: Collection[str]) -> bool:
-    """Tell whether a schema may declare fields of these names: a scan's table has columns for each."""
-    return (
-        len(names) <= MOST_FIELDS and sum(len(name.encode("utf-8", "surrogatepass")) for name in names) <= _NAME_BYTES
-    )
+def exceeded_limit(names: Collection[str]) -> str:
+    """Return which limit fields of these names exceed in a schema, and how many they are; "" where they exceed none."""
+    if len(names) > MOST_FIELDS:
+        return f"{len(names):,} fields; a schema declares at most {MOST_FIELDS:,}"
+    nbytes = sum(len(name.encode("utf-8", "surrogatepass")) for name in names)
+    if nbytes > _NAME_BYTES:
+        return f"{len(names):,} fields with names of {nbytes:,} bytes in all; a schema declares at most {_NAME_BYTES:,}"
+    return ""
 
 
 class Schema(_Model):
@@ -351,11 +354,8 @@ class Schema(_Model):
     @model_validator(mode="after")
     def _few_fields(self) -> Schema:
         names = self.fields.keys() | {name for changes in self.when.values() for name in changes}
-        if not can_declare(names):
-            msg = (
-                f"{len(names):,} fields, with those of when; at most {MOST_FIELDS:,}, whose names have "
-                f"{_NAME_BYTES:,} bytes in all, are declared"
-            )
+        if exceeded := exceeded_limit(names):
+            msg = f'{exceeded}, those of when included. Declare the fields that are used, and "*" for all others'
             raise ValueError(msg)
         return self
 

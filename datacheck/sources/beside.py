@@ -40,7 +40,7 @@ _NAME = re.compile(rf"[\w./\\ ()+-]{{1,300}}(?:{'|'.join(map(re.escape, _MEDIA))
 _MOST_DOCUMENTS, _MOST_BYTES, _MOST_NAMES = 500, 16 << 20, 100_000  # documents of a dataset; of one of them
 _MOST_IN_ALL, MOST_NAMED = 64 << 20, 200_000  # bytes of all documents, and names in them
 _MOST_FILES = 200_000  # that are held against one another
-_TOLD = 1_000  # of the files that are not there
+_TOLD = 1_000  # names that are told of one reason
 _LEAST_THERE, _SHARE_THERE = 2, 2 / 3
 _LEVELS = 2  # of folders in which those beside one another are held against one another
 _KINDS, _LEAST = 2, 3  # kinds of files that have all of a folder's names; how many names these are
@@ -144,7 +144,7 @@ def lost(named: Mapping[str, Sequence[str]], listing: Listing) -> Iterator[Note]
         if gone and have >= max(_LEAST_THERE, _SHARE_THERE * len(every)):
             who = within[0] if len(within) == 1 else f"the JSON documents of {folder or 'the folder'}"
             reason = f"not there, but named by {who}, as are {have:,} that are there"
-            yield from (Note(_CODE, name, reason, about={"kind": "gone"}) for name in gone[:_TOLD])
+            yield from _first(gone, reason, "gone")
 
 
 def _ends(paths: Iterable[str], wanted: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -179,8 +179,13 @@ def _in_both(lists: Mapping[str, set[str]], paths: Sequence[str]) -> Iterator[No
     for one, other in pairs:
         if all(2 * len(lists[path] & there) > len(lists[path]) for path in (one, other)):
             reason = f"in the lists of two splits, {one} and {other}"
-            both = sorted(lists[one] & lists[other] & there)
-            yield from (Note(_CODE, name, reason, about={"kind": "twice"}) for name in both[:_TOLD])
+            yield from _first(sorted(lists[one] & lists[other] & there), reason, "twice")
+
+
+def _first(names: Sequence[str], reason: str, kind: str) -> Iterator[Note]:
+    """Yield notes on the first names; where there are more, the reason says how many."""
+    more = f" (the first {_TOLD:,} of {len(names):,})" if len(names) > _TOLD else ""
+    return (Note(_CODE, name, reason + more, about={"kind": kind}) for name in names[:_TOLD])
 
 
 # ------------------------------------------------------------------------------------------------ companions
@@ -210,12 +215,10 @@ def alone(listing: Listing) -> Iterator[Note]:
             groups.setdefault((before, behind), {}).setdefault((folder, dot + ending), set()).add(stem)
     told = set[str]()
     for (before, behind), kinds in sorted(groups.items()):
-        for folder, name, beside in _lacking(kinds):
-            path = f"{before}{folder}{behind}{name}"
-            if path not in told:
-                told.add(path)
-                reason = f"not there, but files of that name are in {', '.join(beside)}"
-                yield Note(_CODE, path, reason, about={"kind": "gone"})
+        for folder, names, beside in _lacking(kinds):
+            gone = [path for name in names if (path := f"{before}{folder}{behind}{name}") not in told]
+            told.update(gone)
+            yield from _first(gone, f"not there, but files of that name are in {', '.join(beside)}", "gone")
 
 
 def _places(folder: str) -> Iterator[tuple[str, str, str]]:
@@ -229,8 +232,8 @@ def _places(folder: str) -> Iterator[tuple[str, str, str]]:
             behind = f"/{name}{behind}"
 
 
-def _lacking(kinds: Mapping[tuple[str, str], set[str]]) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield the folder and name of each file that one kind lacks, and the first kinds that have it."""
+def _lacking(kinds: Mapping[tuple[str, str], set[str]]) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield a folder, the names of the files that one kind lacks there, and the first kinds that have them."""
     folders, endings = [folder for folder, _ in kinds], {ending.lower() for _, ending in kinds}
     if len(kinds) <= _KINDS or len(endings) == 1 or (any(folders) and len(set(folders)) < len(folders)):
         return
@@ -247,4 +250,4 @@ def _lacking(kinds: Mapping[tuple[str, str], set[str]]) -> Iterator[tuple[str, s
         gone = whole - stems
         few = len(gone) <= max(1, _SHARE_GONE * len(whole))
         if stems < whole and few and (len(theirs) > 1 or ending.lower() not in theirs):
-            yield from ((folder, stem + ending, beside) for stem in sorted(gone)[:_TOLD])
+            yield folder, [stem + ending for stem in sorted(gone)], beside

@@ -36,6 +36,8 @@ _MISSING_BYTES, _A_NOTE = 32 << 20, 200  # of notes on files that are gone: each
 _INFO_BYTES = 16 << 20  # of all LeRobot datasets of which the rate is asked
 _MOST_TOLD = 10_000  # files that nothing but documents or files beside them speak of
 _LOST_VIDEOS = "names videos that are not there"
+_UNCOMPARED = "names files that are not compared with those there"
+_KINDS = {_LOST_VIDEOS: "videos", _UNCOMPARED: "uncompared"}  # a child answers with sentences alone
 
 
 def with_rate(schema: Schema, listing: Listing, only: str = "") -> Schema:
@@ -93,9 +95,13 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
     # another rule tells that some files have none
     companions = [template for templates in companion_patterns(schema).values() for template in templates]
     for found in (lost(named, listing), alone(listing)):  # the least certain last
-        more = islice(found, _MOST_TOLD)
         told = {note.key for note in notes if note.missing or note.code == _CODE}
-        notes += [note for note in more if note.key not in told and _match(note.key, companions) is None]
+        fresh = (note for note in found if note.key not in told and _match(note.key, companions) is None)
+        notes += islice(fresh, _MOST_TOLD)
+        if (rest := next(fresh, None)) is not None:
+            more = 1 + sum(1 for _ in fresh)
+            why = f"not told one by one, {more:,} names from this one on, after {_MOST_TOLD:,} that are"
+            notes.append(replace(rest, reason=why))
     return replace(
         work, notes=sorted(notes, key=lambda note: (note.key, note.reason)),
         unclaimed=[path for path in work.unclaimed if path not in read],
@@ -148,7 +154,8 @@ def _died(death: Death, name: str | None) -> Note:
 
 
 def _note(path: str, reason: str) -> Note:
-    return Note(_CODE, path, reason, about={"kind": "videos"} if reason.startswith(_LOST_VIDEOS) else {})
+    kind = next((kind for words, kind in _KINDS.items() if reason.startswith(words)), "")
+    return Note(_CODE, path, reason, about={"kind": kind} if kind else {})
 
 
 def _missing(found: Mapping[str, Any], templates: Sequence[Template], listing: Listing) -> Iterator[Note]:
@@ -184,8 +191,8 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
 
     Returns:
         path; read: listing paths of what belongs to the index; files: for each file that it names the paths at which it
-        may lie, and a phrase about its samples; faults: what is wrong with the index; named: files that a document
-        which is no index names somewhere, none where all of them are too many.
+        may lie, and a phrase about its samples; faults: what is wrong with the index, or was not looked at; named:
+        files that a document which is no index names somewhere, none where all of them are too many.
     """
     folders, most = Roots(task["root"], task["roots"]), task["most"]
     found = []
@@ -205,7 +212,10 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
                 found.append({"path": path, "read": [], "files": [], "faults": [], "named": names_in(place)})
         except FormatError:  # whoever reads the files beside it says so
             continue
-    if sum(len(one["named"]) for one in found) > MOST_NAMED:  # whoever asked holds each of them
+    if (count := sum(len(one["named"]) for one in found)) > MOST_NAMED:  # whoever asked holds each of them
+        why = f"documents and lists name {count:,} in all, at most {MOST_NAMED:,} are compared"
+        first = next(one for one in found if one["named"])
+        first["faults"].append(f"{_UNCOMPARED}: {why}")
         found = [one | {"named": []} for one in found]
     return found
 

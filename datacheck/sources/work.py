@@ -28,8 +28,8 @@ _EMPTY = "is an empty entry: it names no sample"
 _MOST_EMPTY = 1_000  # of a list that are told one by one
 _MOST_LINES = 5_000_000  # of all lists
 _MOST_FAULTS = 100_000  # lines of all lists that name no file, or one that was named before: each is a row or a note
-# Bytes of a line that names no file, and of its list's path, in a note; of longer ones there are the beginning and the
-# digest. A run has 4 KiB for each sample.
+# Bytes of a line that names no file, as a key, and of it and its list's path beside the key of a note; `shortened` cuts
+# longer ones. A run has 4 KiB for each sample.
 _LINE, PLACE = 1_000, 300
 _PATH = 4_096  # bytes of a path that a record names; no system opens a longer one
 _QUOTED, _WHY = 100, 200  # characters of a line, and of why it names no file
@@ -307,22 +307,24 @@ class _Lists:
     def _read_list(self, path: str, names: dict[str, str]) -> None:
         if self._other_kind(names):
             return
+        entries = self._entries(path, names, "the list cannot be read, so all files are taken")
+        if entries is not None:
+            self._lists.append(self._named(path, names, entries))
+
+    def _entries(self, path: str, names: Mapping[str, str], failure: str) -> list[Listed] | None:
+        """Return the entries of a list; None, with a note, where it cannot be read or lists have too many lines."""
         try:
             entries = read_list(self._listing.root, self._listing.roots, path)
         except (OSError, UnicodeDecodeError, FormatError) as error:
-            self._broken.append(path)
-            self._note(path, f"the list cannot be read, so all files are taken: {error}", names.get(_SPLIT, ""))
-            return
-        if self._are_too_many(entries):
-            self._broken.append(path)
+            why = str(error)
+        else:
+            self._lines += len(entries)
+            if self._lines <= _MOST_LINES:
+                return entries
             why = f"lists have more than {_MOST_LINES:,} lines in all"
-            self._note(path, f"the list is not read, so all files are taken: {why}", names.get(_SPLIT, ""))
-            return
-        self._lists.append(self._named(path, names, entries))
-
-    def _are_too_many(self, entries: Sequence[Listed]) -> bool:
-        self._lines += len(entries)
-        return self._lines > _MOST_LINES
+        self._broken.append(path)
+        self._note(path, f"{failure}: {why}", names.get(_SPLIT, ""))
+        return None
 
     def _other_kind(self, names: Mapping[str, str]) -> bool:
         """Tell a file of another kind, whose name means what no sample can be called: ``label_database.yaml``."""
@@ -336,17 +338,8 @@ class _Lists:
             names = template.match(path) if template is not None else None
             if names is None or self._other_kind(names):
                 continue
-            try:
-                entries = read_list(self._listing.root, self._listing.roots, path)
-            except (OSError, UnicodeDecodeError, FormatError) as error:
-                self._broken.append(path)
-                self._note(path, f"the records cannot be read: {error}", names.get(_SPLIT, ""))
-                continue
-            if self._are_too_many(entries):
-                self._broken.append(path)
-                why = f"lists have more than {_MOST_LINES:,} lines in all"
-                self._note(path, f"the records are not read: {why}", names.get(_SPLIT, ""))
-            else:
+            entries = self._entries(path, names, "the records cannot be read")
+            if entries is not None:
                 found.append(self._named(path, names, entries))
         return found
 
@@ -407,8 +400,10 @@ class _Lists:
             return True
         return any((n, scope, line) in index.paths for n, scope in scopes for line in names.lines)
 
-    def _note(self, key: str, reason: str, split: str, *, missing: bool = False) -> None:
-        self.notes.append(Note(_LIST, key, reason, missing, split))
+    def _note(
+        self, key: str, reason: str, split: str, *, missing: bool = False, about: Mapping[str, str] | None = None
+    ) -> None:
+        self.notes.append(Note(_LIST, key, reason, missing, split, about or {}))
 
     def choose(self, found: list[_Found]) -> list[Item]:
         """Return the items of the files that are listed, or that no list speaks of."""
@@ -505,11 +500,13 @@ class _Lists:
     def _mark(self, listed: dict[str, _Named], names: _Named, line: str, hits: list[str], count: int) -> None:
         split, place = names.names.get(_SPLIT, ""), shortened(names.path, PLACE)
         if count > 1 and self._faults <= _MOST_FAULTS:
-            self._note(shortened(line, _LINE), f"stands more than once in {place}", split)
+            about = {"list": place}
+            self._note(shortened(line, _LINE), f"stands more than once in {place}", split, about=about)
         if not hits:
             key, why = self._absent(line, names)
             quoted = repr(line) if len(line) <= _QUOTED else f"{line[:_QUOTED]!r}..."
-            self._note(key, f"listed in {place} as {quoted}, {why}", split, missing=True)
+            about = {"list": place, "line": shortened(line, PLACE)}
+            self._note(key, f"listed in {place} as {quoted}, {why}", split, missing=True, about=about)
         for path in hits:
             if path in listed:
                 first = shortened(listed[path].path, PLACE)

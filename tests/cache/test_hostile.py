@@ -598,8 +598,13 @@ def test_texts_of_a_batch_share_the_limit_of_json_values(tmp_path):
     cache = open_cache(make_cache(tmp_path, specs, [{"talk": [[]] * 40}] * 3, k=2))
     with mock.patch.object(limits, "VALUES", 100), mock.patch.object(reader, "_MANY_VALUES", 10):
         assert cache.texts("talk", [0]) == [[[]] * 40]
-        with pytest.raises(CorruptionError, match="about 160 values; at most 100 are read"):
+        said = r"2 samples of talk hold about 160 JSON values; at most 100 are read at once.*batch \(about 1\)"
+        with pytest.raises(UsageError, match=said):  # each may be read: the cache is sound
             cache.texts("talk", [0, 1])
+    with mock.patch.object(limits, "VALUES", 100), mock.patch.object(reader, "_MANY_VALUES", 80):
+        assert cache.texts("talk", [0, 1]) == [[[]] * 40] * 2
+    with mock.patch.object(limits, "VALUES", 79), pytest.raises(CorruptionError, match="about 80 values; at most 79"):
+        cache.texts("talk", [0, 1])
 
 
 def test_a_name_in_a_cache_acts_on_no_terminal_where_python_prints_it(tmp_path):

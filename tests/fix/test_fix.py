@@ -481,6 +481,32 @@ def test_a_list_whose_repair_loses_a_sample_is_put_back(place, monkeypatch):
         fix(run, schema, "DC105", place / "copy")
 
 
+def test_a_list_whose_name_stands_in_a_line_of_another_is_repaired(place, monkeypatch):
+    """A list is put back where a line of it still fails, whatever the lines of another list say."""
+    for name in "ab":
+        np.save(place / f"data/{name}.npy", cloud(1))
+    (place / "data/one.txt").write_text("a\nabsent\n")
+    (place / "data/two.txt").write_text("b\nlisted in one.txt as\n")
+    schema = parse_schema(CLOUDS.replace('{files: "*.npy"}', '{files: "{id}.npy", list: "{split}.txt"}'))
+    run = scanned(schema, place / "data")
+    edits = repairs()["DC105"].plan(Asked(run, schema, ())).edits
+    edits = edits | {"two.txt": Edit(edits["two.txt"].function, [])}  # which leaves its line where it is
+    monkeypatch.setattr("datacheck.fix.repairs", lambda: {"DC105": Repair("DC105", "half", lambda _: Plan(edits))})
+    made = fix(run, schema, "DC105", place / "copy")
+    assert (made.changed, made.left) == (("one.txt",), ("two.txt",))
+    assert (place / "copy/one.txt").read_text() == "a\n"
+
+
+@pytest.mark.parametrize("length", [101, 299, 301, 1_001])
+def test_long_lines_that_name_no_file_are_left_out_of_a_list(place, length):
+    """A finding quotes 100 characters of a line, its key holds 1,000 bytes, and its note names a line by 300."""
+    np.save(place / "data/a.npy", cloud(1))
+    (place / "data/train.txt").write_text(f"a\n{'x' * length}\n")
+    schema = parse_schema(CLOUDS.replace('{files: "*.npy"}', '{files: "{id}.npy", list: "{split}.txt"}'))
+    fix(scanned(schema, place / "data"), schema, "DC105", place / "copy")
+    assert (place / "copy/train.txt").read_text() == "a\n"
+
+
 def test_what_is_not_safe_is_refused_and_nothing_is_written(place):
     for i in range(6):
         np.save(place / f"data/{i}.npy", cloud(i) * (1000 if i == 1 else 1))

@@ -1,11 +1,13 @@
 import json
 import re
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
+from datacheck.errors import inert
 from datacheck.report.words import bytes_said, clean, json_said, plain
 
 
@@ -50,3 +52,18 @@ def test_json_says_the_same_and_holds_no_command_of_ci():
     printed = json_said(json.dumps(said, indent=2).encode())
     assert not re.search(rb"##\w*\[", printed)
     assert json.loads(printed) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("::error::x\n \t::a::b\nc ::d", "\\x3a:error::x\n \t\\x3a:a::b\nc ::d"),
+        ("a ##[error]b ##vso[c] ##d", "a \\x23#[error]b \\x23#vso[c] ##d"),
+        ("\n" * 100_000 + "a::b", "\n" * 100_000 + "a::b"),  # in linear time
+    ],
+    ids=["colons", "hashes", "many lines"],
+)
+def test_no_line_of_a_text_is_a_command_of_ci(text, said):
+    began = time.process_time()
+    assert inert(text) == said
+    assert time.process_time() - began < 1

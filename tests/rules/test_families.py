@@ -88,6 +88,7 @@ def test_files_that_no_list_names_are_a_warning_about_the_dataset():
     [
         ("videos", "error", "Restore the videos."), ("twice", "warning", "Take them off one of the lists."),
         ("gone", "warning", "Restore the files, or take out what speaks of them."),
+        ("uncompared", "info", "Scan its folders one by one to have them compared."),
         ("", "warning", "Correct the list, or move what it does not name out of the folder."),
     ],
 )  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from datacheck.schema.load import load_schema
-from datacheck.sources import indexes, plan_work, with_indexes
+from datacheck.sources import beside, indexes, plan_work, with_indexes
 from datacheck.sources.beside import alone, documents, lost, names_in
 from datacheck.sources.entries import Entries, Entry
 from datacheck.sources.listing import Listing, list_files
@@ -246,9 +246,35 @@ def test_documents_that_name_too_many_files_name_none(tmp_path, monkeypatch):
         (tmp_path / name).write_text(json.dumps([f"{name[0]}{n}.npy" for n in range(count)]))
     task = {"index": None, "most": 9, "root": str(tmp_path), "roots": {}}
     task["items"] = [{"path": "a.json"}, {"path": "b.json"}]
-    assert [one["named"] for one in indexes.look(task, lambda _: None)] == [["a0.npy", "a1.npy"], ["b0.npy", "b1.npy"]]
+    found = indexes.look(task, lambda _: None)
+    assert [one["named"] for one in found] == [["a0.npy", "a1.npy"], ["b0.npy", "b1.npy"]]
+    assert [one["faults"] for one in found] == [[], []]
     task["items"].append({"path": "c.json"})
-    assert [one["named"] for one in indexes.look(task, lambda _: None)] == [[], [], []]
+    found = indexes.look(task, lambda _: None)
+    assert [one["named"] for one in found] == [[], [], []]
+    said = f"{indexes._UNCOMPARED}: documents and lists name 5 in all, at most 4 are compared"
+    assert [one["faults"] for one in found] == [[said], [], []]
+    assert indexes._note("a.json", said).about == {"kind": "uncompared"}
+
+
+def test_of_many_names_the_first_are_told_and_how_many_there_are(monkeypatch):
+    monkeypatch.setattr(beside, "_TOLD", 3)
+    paths = [f"{n:02}.jpg" for n in range(30)]
+    reason = "not there, but named by a.json, as are {} that are there"
+    for there, more in ((27, ""), (26, " (the first 3 of 4)")):
+        found = [(note.key, note.reason) for note in lost({"a.json": paths}, of(*paths[:there]))]
+        assert found == [(path, reason.format(there) + more) for path in paths[there : there + 3]]
+
+
+def test_of_many_findings_beside_one_another_the_rest_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(indexes, "_MOST_TOLD", 2)
+    put(tmp_path, *(f"images/{n:04}.jpg" for n in range(9)))
+    rest = ("images/0011.jpg", "not told one by one, 2 names from this one on, after 2 that are")
+    for names, more in ((11, []), (13, [rest])):
+        transforms(tmp_path, names)
+        found = told(tmp_path)
+        assert [key for key, _ in found[:2]] == ["images/0009.jpg", "images/0010.jpg"]
+        assert found[2:] == more
 
 
 def test_lists_are_not_read_where_there_are_too_many():

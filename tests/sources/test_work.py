@@ -212,7 +212,7 @@ def test_lists_of_too_many_lines_in_all_are_not_read(tmp_path, monkeypatch):
     work = plan(tmp_path, schema({"files": "npz/{id}.npy", "list": "{split}.txt"}))
     assert [(item.path, item.split) for item in work.items] == [("npz/a.npy", "one"), ("npz/b.npy", "one")]
     (note,) = work.notes
-    assert note.reason == "the list is not read, so all files are taken: lists have more than 3 lines in all"
+    assert note.reason == "the list cannot be read, so all files are taken: lists have more than 3 lines in all"
 
 
 def test_of_what_an_entry_says_only_the_counts_are_held(tmp_path):
@@ -284,8 +284,9 @@ def test_a_list_of_mappings_names_files_by_the_end_of_their_path_and_counts_thei
     work = plan(tmp_path, schema(DATABASE, POINTS))
     assert [i.path for i in work.items] == ["train/a.npy", "train/b.npy", "train/c.npy", "train/d.npy"]
     assert [(n.code, n.key, n.about) for n in work.notes] == [
-        ("DC105", "/elsewhere/val/d.npy", {}), ("DC111", "train/a.npy", {"file_len": 30}),
-    ]  # fmt: skip
+        ("DC105", "/elsewhere/val/d.npy", {"list": "train_database.yaml", "line": "/elsewhere/val/d.npy"}),
+        ("DC111", "train/a.npy", {"file_len": 30}),
+    ]
     assert list(work.unclaimed) == ["label_database.yaml"]
 
 

@@ -22,7 +22,9 @@ _FIXES = {  # of what notes of DC105 tell, by their kind
     "videos": "Restore the videos.",
     "gone": "Restore the files, or take out what speaks of them.",
     "twice": "Take them off one of the lists.",
+    "uncompared": "Scan its folders one by one to have them compared.",
 }
+_SEVERITIES = {"videos": None, "uncompared": Severity.INFO}
 _LEAST = 8  # numbers that are 0 together by no accident: a force at rest or a single position are fewer
 _NOT_DATA = frozenset({
     "flag", "mask", "segment", "class", "instance", "reward", "id", "faces", "timestamp", "tokens", "labels",
@@ -154,7 +156,7 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
         Loaders pass over a missing file without a word, so an epoch is shorter than the list says.
     Measure:
         Two set differences, made from the listing and the lists alone; of documents (16 MiB at most) all texts that are
-        names of files.
+        names of files, up to 200,000 (of more an info says so).
     When it is wrong:
         Files are left out of every list on purpose: switch the warning off, or narrow ``samples: {files: ...}``. A
         picture without objects may have no label file in YOLO's layout: it is told where two other kinds have its name.
@@ -200,7 +202,7 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
             np.zeros(len(rows), bool),
             f"{counted(len(keys), 'name')} ({listed(sorted(keys))}): {reason}.",
             measured={"names": len(keys), "first": sorted(keys)[:10]},
-            severity=None if kind == "videos" else Severity.WARNING,
+            severity=_SEVERITIES.get(kind, Severity.WARNING),
             kind=re.split(r"[:,]| in ", reason)[0],  # without the path that follows
             fix=_FIXES.get(kind, "Correct the list, or move what it does not name out of the folder."),
         )
