@@ -28,7 +28,7 @@ from typing import IO, Any, Protocol
 
 from datacheck import errors
 from datacheck.budget import WHOLE, Budget, Limits, check_machine
-from datacheck.errors import DatacheckError, MissingDependencyError, StorageError
+from datacheck.errors import DatacheckError, MissingDependencyError, StorageError, UsageError
 from datacheck.fork_server import fork
 from datacheck.pulse import COUNTER, OverdueError, Pulse, Watch, within
 from datacheck.registry import module_folders, require, resolve
@@ -118,7 +118,7 @@ def serve() -> None:
         pieces: list[bytes | memoryview] = []
         answer: dict[str, Json]
         try:
-            work = resolve(order["function"])
+            work = _found(order["function"])
             pulse.begin(order["memory"])  # imports are done: from here on an item is to blame
             answer = {"payload": work(order["task"], pulse)}
             pieces = encode(answer)  # under the limit of the last item, too
@@ -135,6 +135,16 @@ def serve() -> None:
             os._exit(_NO_MEMORY)
         answers.writelines(pieces or encode(answer))
         answers.flush()
+
+
+def _found(function: str) -> Any:
+    """Return a function by name; one of ours that cannot be imported says something of the machine, not of the item."""
+    try:
+        return resolve(function)
+    except UsageError:
+        if function.startswith("datacheck."):
+            os._exit(_NO_MEMORY)
+        raise
 
 
 def _prepared(counter: str, memory: str, parent: str, sandbox: str) -> Pulse:

@@ -1,6 +1,6 @@
-"""Fork server: children that read data are forked of a process that has imported datacheck and NumPy, and nothing else.
+"""Fork server: children that read data are forked of a process that has imported datacheck and its libraries, no more.
 
-To start Python and import NumPy takes 0.3 s, a fork 6 ms. The server is a program of its own, reads no data and holds
+To start Python and import these takes 0.4 s, a fork 6 ms. The server is a program of its own, reads no data and holds
 no state of its parent, so a child is what a new process would be. The server ends with its parent, and when it has been
 idle for a while.
 """
@@ -27,10 +27,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from datacheck.registry import resolve
+from datacheck.registry import import_all, known_plugins, resolve
 
 _BOOT = "import sys; sys.path[:] = sys.argv[2:]; from datacheck.fork_server import serve; serve(int(sys.argv[1]))"
-_IMPORTED = ("datacheck.child", "datacheck.scan.worker")  # before the first fork
+# Before the first fork: what nearly every child needs; of plug-ins it is known which there are, but none is loaded.
+_IMPORTED = ("datacheck.child", "datacheck.scan.worker", "datacheck.build.writer")
+_PACKAGES = ("datacheck.formats", "datacheck.rules", "datacheck.transforms")
 _SERVE = "datacheck.child:serve"
 _IDLE_S = 10.0  # an idle server exits after this
 _START_S, _ANSWER_S = 120.0, 20.0  # for a server to start and fork its first child; to fork another one
@@ -185,10 +187,13 @@ def _key(environment: Mapping[str, str], folders: Sequence[str]) -> str:
     umask = next((line for line in status.splitlines() if line.startswith("Umask")), "")
     return repr((
         sorted(said for said in environment.items() if said[0].startswith(_AT_START)), list(folders), umask,
-        [resource.getrlimit(getattr(resource, f"RLIMIT_{name}")) for name in _LIMITS],
-        os.getpriority(os.PRIO_PROCESS, 0), sorted(os.sched_getaffinity(0)),
+        _limits(), os.getpriority(os.PRIO_PROCESS, 0), sorted(os.sched_getaffinity(0)),
         os.getresuid(), os.getresgid(), os.getgroups(),
     ))  # fmt: skip
+
+
+def _limits() -> list[tuple[int, int]]:
+    return [resource.getrlimit(getattr(resource, f"RLIMIT_{name}")) for name in _LIMITS]
 
 
 def _server(key: str, environment: Mapping[str, str], folders: Sequence[str]) -> _Server:
@@ -281,14 +286,17 @@ def serve(parent: int) -> None:
     watched = os.pidfd_open(parent)
     if os.getppid() != parent:
         return
-    control = socket.socket(fileno=0)
+    control, limits = socket.socket(fileno=0), _limits()
     for name in _IMPORTED:
         resolve(f"{name}:")
+    for name in _PACKAGES:
+        import_all(name)
+    known_plugins(tuple(sys.path))
     gc.collect()
     gc.freeze()  # children share the memory that no collection touches
     with selectors.DefaultSelector() as selector:
         selector.register(watched, selectors.EVENT_READ, lambda: os._exit(0))  # its children end with it
-        selector.register(control, selectors.EVENT_READ, lambda: _fork(control, selector))
+        selector.register(control, selectors.EVENT_READ, lambda: _fork(control, selector, limits))
         while True:
             ready = selector.select(_IDLE_S)
             for key, _ in ready:
@@ -299,10 +307,15 @@ def serve(parent: int) -> None:
                 return
 
 
-def _fork(control: socket.socket, selector: selectors.BaseSelector) -> None:
-    """Fork the child that is asked for; close the socket where no more will be."""
+def _fork(control: socket.socket, selector: selectors.BaseSelector, limits: Sequence[tuple[int, int]]) -> None:
+    """Fork the child that is asked for; close the socket where no more will be.
+
+    Args:
+        control, selector: of the server.
+        limits: those that it had when it started: one that somebody has limited since is no parent of children.
+    """
     head, given, *_ = socket.recv_fds(control, _SIZE.size, _FDS)
-    order = _read(control, _SIZE.unpack(head)[0]) if len(head) == _SIZE.size else None
+    order = _read(control, _SIZE.unpack(head)[0]) if len(head) == _SIZE.size and _limits() == limits else None
     if order is None:  # the parent has ended, or asks another server
         selector.unregister(control)
         control.close()

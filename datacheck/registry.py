@@ -7,6 +7,7 @@ import importlib.util
 import pkgutil
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -31,17 +32,12 @@ def discover(package: str, kind: type[Kind]) -> list[Kind]:
     Raises:
         UsageError: a plug-in cannot be loaded.
     """
-    from importlib.metadata import entry_points  # noqa: PLC0415  a child that only reads need not pay for it
-
-    parent = importlib.import_module(package)
-    names = sorted(module.name for module in pkgutil.walk_packages(parent.__path__, f"{package}."))
-    modules = [importlib.import_module(name) for name in names]
     found: list[Kind] = []
-    for module in modules:
+    for module in import_all(package):
         for value in list(vars(module).values()):
             if isinstance(value, kind) and not any(value is known for known in found):
                 found.append(value)
-    for entry in sorted(entry_points(group=package), key=lambda e: e.name):
+    for entry in sorted(known_plugins(tuple(sys.path)).select(group=package), key=lambda e: e.name):
         try:
             value = entry.load()
         except Exception as error:
@@ -52,6 +48,23 @@ def discover(package: str, kind: type[Kind]) -> list[Kind]:
         if isinstance(value, kind):
             found.append(value)
     return found
+
+
+@cache
+def import_all(package: str) -> list[ModuleType]:
+    """Return the modules of a package, at any depth, in name order."""
+    parent = importlib.import_module(package)
+    names = sorted(module.name for module in pkgutil.walk_packages(parent.__path__, f"{package}."))
+    return [importlib.import_module(name) for name in names]
+
+
+@cache
+def known_plugins(folders: tuple[str, ...]) -> Any:
+    """Return the `EntryPoints` of what is installed in folders of modules, of which none is loaded."""
+    from importlib.metadata import entry_points  # noqa: PLC0415  who imports by name need not pay for it
+
+    del folders  # which are sys.path
+    return entry_points()
 
 
 def resolve(name: str) -> Any:

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-import pyarrow as pa
-
 from datacheck.errors import FormatError
 
 # Not pickle (runs code), json2, msgpack2, vlen-bytes, vlen-array, categorize.
@@ -276,6 +274,8 @@ def _lz4(stored: memoryview, most: int, codec: Any, decode: Decode) -> Any:
 
 def _zstd(stored: memoryview, most: int, codec: Any, decode: Decode) -> Any:
     del codec, decode
+    import pyarrow as pa  # noqa: PLC0415  it starts a thread, which no server may have that forks children
+
     with pa.input_stream(pa.py_buffer(stored), compression="zstd") as stream:  # a frame need not tell its size
         found = stream.read(most + 1)
     _check_size("zstd", len(found), most)

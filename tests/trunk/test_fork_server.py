@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -85,7 +86,8 @@ def test_children_have_one_server_and_are_what_a_new_process_would_be(child, mon
     assert "" not in second["path"]
     # three of each process, the counter twice, the two pipes of `serve`, and the folder that is being listed
     assert second["held"] == [*range(8)]
-    assert (second["random"], second["threads"]) == (False, 1)  # else all children would draw the same numbers
+    assert not second["random"]  # all children would draw the same numbers
+    assert len(os.listdir(f"/proc/{second['server']}/task")) == second["threads"] == 1  # others would be gone in a fork
 
 
 @pytest.mark.parametrize(("code", "said"), [(5, "ended with status 5"), (-signal.SIGSEGV, "killed by SIGSEGV")])
@@ -147,7 +149,7 @@ def test_a_server_that_cannot_fork_says_so_to_whoever_asks_and_goes_on(monkeypat
         exits.close()
         monkeypatch.setattr(fork_server, "_run_child", lambda *_: os._exit(0))
         monkeypatch.setattr(os, name, refuse)
-        fork_server._fork(theirs, selectors.DefaultSelector())
+        fork_server._fork(theirs, selectors.DefaultSelector(), fork_server._limits())
         assert mine.recv(5) == (-errno.EAGAIN).to_bytes(4, "little", signed=True)
         assert mine.recv(1) == b""
         assert theirs.fileno() >= 0
@@ -179,6 +181,15 @@ def test_a_child_has_the_umask_and_the_priority_of_its_parent(child):
         assert again.run(f"{HERE}:told", {})[0]["server"] == first["server"]
 
 
+def test_a_server_that_somebody_has_limited_forks_no_more(child):
+    first, _ = child.run(f"{HERE}:told", {})
+    most = resource.prlimit(first["server"], resource.RLIMIT_FSIZE)
+    resource.prlimit(first["server"], resource.RLIMIT_FSIZE, (1 << 20, most[1]))
+    with contextlib.closing(Child(Limits())) as other:
+        assert other.run(f"{HERE}:told", {})[0]["server"] != first["server"]
+    assert child.run(f"{HERE}:told", {})[0]["pid"] == first["pid"]
+
+
 def test_a_descriptor_that_is_used_again_at_once_belongs_to_the_new_child(child):
     """The server finds two ends and a request together; what the first closes, the new child may get."""
     first, _ = child.run(f"{HERE}:told", {})
@@ -199,8 +210,6 @@ def test_a_descriptor_that_is_used_again_at_once_belongs_to_the_new_child(child)
 
 
 def test_a_child_is_waited_for_where_more_than_a_thousand_files_are_open(child):
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 2_000:
         pytest.skip("this machine allows no 2,000 open files")

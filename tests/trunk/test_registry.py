@@ -4,6 +4,7 @@ import importlib.metadata
 
 import pytest
 
+from datacheck import registry
 from datacheck.errors import MissingDependencyError, UsageError
 from datacheck.formats.base import Format
 from datacheck.registry import discover, require, resolve
@@ -11,7 +12,7 @@ from datacheck.registry import discover, require, resolve
 
 def entry(monkeypatch, value):
     point = importlib.metadata.EntryPoint("mine", value, "datacheck.formats")
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: [point])
+    monkeypatch.setattr(registry, "known_plugins", lambda _: importlib.metadata.EntryPoints([point]))
 
 
 def test_plug_ins_stand_behind_the_built_ins(monkeypatch):
