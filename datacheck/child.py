@@ -138,11 +138,11 @@ def serve() -> None:
 
 
 def _found(function: str) -> Any:
-    """Return a function by name; one of ours that cannot be imported says something of the machine, not of the item."""
+    """Return a function by name; a module that is there and cannot be imported says something of the machine alone."""
     try:
         return resolve(function)
-    except UsageError:
-        if function.startswith("datacheck."):
+    except UsageError as error:
+        if function.startswith("datacheck.") and not isinstance(error.__cause__, AttributeError | ModuleNotFoundError):
             os._exit(_NO_MEMORY)
         raise
 

@@ -53,8 +53,6 @@ class Outcome:
     worker: str = ""
 
 
-_Kept = tuple[Limits, Program, Child]
-_KEPT = threading.local()  # children: those that the next call may use
 Tasks = dict[str, Json] | list[dict[str, Json]]  # one task, or a series of them
 
 
@@ -197,41 +195,11 @@ def ordered_map(
             yield from _on_dask(run, chain([first], todo), scheduler, told)
         return
     with contextlib.ExitStack() as leaving:  # an interrupt while one child ends leaves no other one out
-        kept: list[_Kept] | None = getattr(_KEPT, "children", None)
-        children = [_kept_one(kept or [], limits, program), *(Child(limits, program) for _ in range(workers - 1))]
+        children = [Child(limits, program) for _ in range(max(1, workers))]
         for child in children:
             leaving.callback(child.close)
             leaving.callback(child.end)  # once more: an interrupt may have come before those of `_on_children`
         yield from _on_children(function, tasks, children)
-        if kept is not None and len(children) == 1:
-            kept.append((limits, program, children[0]))
-            leaving.pop_all()
-
-
-def _kept_one(kept: list[_Kept], limits: Limits, program: Program) -> Child:
-    for place, (its_limits, its_program, _) in enumerate(kept):
-        if (its_limits, its_program) == (limits, program):
-            return kept.pop(place)[2]
-    return Child(limits, program)
-
-
-@contextlib.contextmanager
-def kept_children() -> Iterator[None]:
-    """Let `ordered_map` use the child of an earlier call again, where it has one: each takes 0.2 s to start.
-
-    Notes:
-        In this thread, and where both calls are iterated to their ends.
-    """
-    before, kept = getattr(_KEPT, "children", None), list[_Kept]()
-    with contextlib.ExitStack() as leaving:
-        _KEPT.children = kept
-        leaving.callback(setattr, _KEPT, "children", before)
-        try:
-            yield
-        finally:
-            for _, _, child in kept:
-                leaving.callback(child.close)
-                leaving.callback(child.end)
 
 
 def _on_children(function: str, tasks: Iterable[Tasks | None], children: Sequence[Child]) -> Iterator[Outcome]:

@@ -17,7 +17,7 @@ from datacheck.finding import Progress, Report
 from datacheck.formats.base import formats
 from datacheck.judging.judge import Judged, judge
 from datacheck.judging.select import choose_rules, measures_of, of_files
-from datacheck.parallel import Limits, kept_children
+from datacheck.parallel import Limits
 from datacheck.registry import find_in
 from datacheck.rules import rules_for
 from datacheck.runtime import sandbox
@@ -126,13 +126,12 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
         Rows depend on the data and the schema only, never on workers, order or interruptions. Where what an earlier
         scan left behind turns out to be damaged, every file is read again.
     """
-    with kept_children():
-        try:
-            return _scanned(schema, request, progress)
-        except DamagedRunError:
-            if request.rehash:
-                raise
-            return _scanned(schema, replace(request, rehash=True), progress)
+    try:
+        return _scanned(schema, request, progress)
+    except DamagedRunError:
+        if request.rehash:
+            raise
+        return _scanned(schema, replace(request, rehash=True), progress)
 
 
 def _scanned(schema: Schema, request: Request, progress: Progress | None) -> ScanRun:
