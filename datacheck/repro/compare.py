@@ -278,6 +278,8 @@ def _with_values(
     notes = said.notes
     if compared > values.MOST:
         notes = (*notes, f"values were compared in {values.MOST:,} of {compared:,} changed files")
+    if len(found) >= values.MOST_SAMPLES:
+        notes = (*notes, f"values are told of the first {values.MOST_SAMPLES:,} samples that differ")
     return replace(said, values=found, notes=notes)
 
 

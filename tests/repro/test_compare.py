@@ -16,10 +16,11 @@ from datacheck.cli import main as cli
 from datacheck.errors import StorageError, UsageError
 from datacheck.repro import manifest
 from datacheck.repro.compare import compare, kind_of
-from datacheck.repro.data import values
+from datacheck.repro.data import samples, values
 from datacheck.repro.data.trees import TreeDiff
 from datacheck.sample import ArraySpec
-from datacheck.schema.load import load_schema
+from datacheck.schema.load import load_schema, parse_schema
+from datacheck.sources.listing import list_files
 from tests.cache.make import make_cache
 
 SCHEMA = """
@@ -284,6 +285,23 @@ def test_values_of_many_changed_files_are_compared_in_the_first_ones(here, monke
     found = compare("a", "b")
     assert list(found.values) == ["0.npz", "1.npz"]
     assert "in 2 of 5 changed files" in found.notes[-1]
+
+
+def test_of_many_samples_and_fields_the_first_are_told(tmp_path, monkeypatch):
+    """Each field of each takes 0.7 kB, and the page shows three of twenty."""
+    for side in ("a", "b"):
+        (tmp_path / side).mkdir()
+        rows = [json.dumps({f"f{n:03}": f"{side}{i}" for n in range(101)}) for i in range(20)]
+        (tmp_path / side / "x.jsonl").write_text("\n".join(rows))
+    schema = parse_schema("datacheck: 1\nname: t\nsamples: {files: '{id}.jsonl', each: line}\nfields: {'*': {}}\n")
+    task = {side: samples.task_of(schema, tmp_path / name, {}) for side, name in (("first", "a"), ("second", "b"))}
+    (item,) = samples.items_of(schema, list_files(tmp_path / "a"))
+    task["items"] = [[item.as_dict(), item.as_dict()]]
+    assert len(values.compare_items(task, lambda _: None)) == 20
+    monkeypatch.setattr(values, "MOST_SAMPLES", 3)
+    told = values.compare_items(task, lambda _: None)
+    assert list(told) == [f"x.jsonl:{n:012}" for n in range(3)]
+    assert all(list(fields) == [f"f{n:03}" for n in range(100)] for fields in told.values())
 
 
 def test_single_files_are_compared_whatever_they_are_called(here):

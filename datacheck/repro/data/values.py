@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,7 @@ Array = np.ndarray[Any, Any]
 Told = dict[str, dict[str, Any]]  # by name of a file or key of a sample: what each field says
 
 MOST = 200  # files whose values are compared; of the others it is known that they differ
+MOST_SAMPLES, _FIELDS = 1000, 100  # of which it is told how they differ; fields of each
 _FILES = "datacheck.repro.data.values:compare_files"
 _ITEMS = "datacheck.repro.data.values:compare_items"
 
@@ -105,7 +107,14 @@ def compare_files(task: dict[str, Any], beat: Callable[[int], None]) -> Told:
 
 def _of_containers(x: Container, y: Container) -> dict[str, Any]:
     both = {told: (_value(x, name), _value(y, name)) for told, name in storable_names({*x.names(), *y.names()}).items()}
-    return {name: said for name, pair in sorted(both.items()) if (said := described(*pair)) is not None}
+    return dict(islice(_different(both), MOST_SAMPLES))
+
+
+def _different(both: Mapping[str, tuple[Array | None, Array | None]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield name and how the two values differ, of those that do."""
+    for name in sorted(both):
+        if (said := described(*both[name])) is not None:
+            yield name, said
 
 
 def _value(container: Container, name: str) -> Array | None:
@@ -135,9 +144,11 @@ def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> Told:
         )
         for key in sorted(before.keys() & now.keys()):
             x, y = before[key], now[key]
-            named = {name: described(x.get(name), y.get(name)) for name in sorted({*x, *y})}
-            if found := {name: said for name, said in named.items() if said is not None}:
+            both = {name: (x.get(name), y.get(name)) for name in {*x, *y}}
+            if found := dict(islice(_different(both), _FIELDS)):
                 told[key] = found
+            if len(told) == MOST_SAMPLES:
+                return told
     return told
 
 
