@@ -184,7 +184,16 @@ def list_files(
     order = sorted(range(len(walk.paths)), key=walk.paths.__getitem__)  # code points sort as their bytes in UTF-8 do
     numbers = np.frombuffer(walk.numbers, np.int64).reshape(-1, 5)[order]
     entries = Entries([walk.paths[i] for i in order], numbers, np.zeros(len(order), "S32"))
-    return Listing(root, entries, sorted(walk.skipped), roots, sorted(walk.refused), np.array(order, np.int64))
+    return Listing(root, entries, _first_of(walk.skipped), roots, sorted(walk.refused), np.array(order, np.int64))
+
+
+def _first_of(skipped: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return names with their reasons, in order, as many as the files of a run hold; the rest are counted."""
+    found = sorted(skipped)
+    sizes = np.cumsum([len(path) + len(reason) for path, reason in found[:_MOST_SKIPPED]])
+    count = int(np.searchsorted(sizes, _SKIPPED_LETTERS, side="right"))
+    rest = found[count:]
+    return [*found[:count], *([(rest[0][0], f"one of {len(rest):,} more names left out")] if rest else [])]
 
 
 def _check_folder(folder: Path) -> None:
@@ -195,6 +204,9 @@ def _check_folder(folder: Path) -> None:
     except OSError as error:
         msg = f"{folder}: {reason(error)}. DATA and --root name folders that can be read."
         raise UsageError(msg) from error
+
+
+_MOST_SKIPPED, _SKIPPED_LETTERS = 100_000, 8 << 20  # of what is left out
 
 
 class _Walk:

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import shutil
 from array import array
 
 import pytest
@@ -18,7 +19,7 @@ from datacheck.errors import UsageError
 from datacheck.repro.diff.noise import noise_floor
 from datacheck.repro.diff.rundiff import diff_runs
 from datacheck.repro.diff.steps import CAUSES, Column, Parting, _longest_rise
-from datacheck.repro.runs.read import Trace, read_run
+from datacheck.repro.runs.read import Run, Trace, read_run
 from tests.repro.traces import environment, evaluation, make_run, start, step
 
 
@@ -635,6 +636,19 @@ def test_the_name_of_an_evaluation_counts_for_each_of_its_values(tmp_path, monke
     assert not diff_runs(a, a)
     monkeypatch.setattr("datacheck.repro.runs.read._EVALUATED", 90_000)
     with pytest.raises(UsageError, match="more than 90,000 bytes of them and their names"):
+        diff_runs(a, a)
+
+
+def test_a_run_has_a_limit_of_ranks_and_each_is_counted_once(tmp_path, monkeypatch):
+    a = make_run(tmp_path / "a")
+    for rank in range(1, 300):
+        shutil.copy(a / "trace-00000.jsonl", a / f"trace-{rank:05}.jsonl")
+    world, asked = Run.world, []
+    monkeypatch.setattr(Run, "world", property(lambda run: asked.append(run) or world.fget(run)))
+    diff_runs(a, a)
+    assert len(asked) < 30  # each goes over all ranks
+    monkeypatch.setattr("datacheck.repro.runs.read._RANKS", 299)
+    with pytest.raises(UsageError, match="has traces of more than 299 ranks"):
         diff_runs(a, a)
 
 

@@ -334,6 +334,17 @@ def test_links_that_multiply_the_files_of_a_store_refuse_the_store(tmp_path, mon
     assert list_files(tmp_path).skipped == [("a.zarr", "links in it lead to more than 10 files")]
 
 
+@pytest.mark.parametrize(("most", "letters"), [(2, 1 << 20), (5, 2 * (2 + 40))])  # letters of two
+def test_of_many_names_that_are_left_out_the_first_are_kept_and_the_rest_counted(tmp_path, monkeypatch, most, letters):
+    """A run that held all of them could not be read again."""
+    write(tmp_path, "a.npy", *(f".{i}" for i in range(5)))
+    assert [path for path, _ in list_files(tmp_path).skipped] == [".0", ".1", ".2", ".3", ".4"]
+    monkeypatch.setattr(listing, "_MOST_SKIPPED", most)
+    monkeypatch.setattr(listing, "_SKIPPED_LETTERS", letters)
+    hidden = "hidden or left behind by another program"
+    assert list_files(tmp_path).skipped == [(".0", hidden), (".1", hidden), (".2", "one of 3 more names left out")]
+
+
 def test_a_folder_in_a_store_that_cannot_be_listed_refuses_the_store(tmp_path, monkeypatch):
     write(tmp_path, "a.zarr/zarr.json", "a.zarr/C/0/0", "b.bin")
     scandir = os.scandir

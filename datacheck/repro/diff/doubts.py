@@ -37,8 +37,9 @@ def number(said: Any) -> float | None:
 
 
 def _ends(run: Run) -> Iterator[str]:
+    several = run.world > 1  # which goes over all ranks
     for rank in run.traces:
-        whose = f" of rank {rank}" if run.world > 1 else ""
+        whose = f" of rank {rank}" if several else ""
         if rank not in run.ended:
             yield f"the trace{whose} has no end: the run was killed, or still runs"
         elif run.ended[rank] != "done":
@@ -68,6 +69,7 @@ def _partial(run: Run) -> Iterator[str]:
 
     Where all ranks wrote equal values they were put together, and what the ranks saw counts together.
     """
+    several = run.world > 1
     by_name: dict[str, dict[int, list[Line]]] = defaultdict(dict)
     for (rank, name), lines in run.evaluations.items():
         by_name[name][rank] = lines
@@ -80,7 +82,7 @@ def _partial(run: Run) -> Iterator[str]:
             of = max(of for _, of in counted)
             seen = sum(seen for seen, _ in counted) if alike else min(seen for seen, _ in counted)
             if seen < of:
-                whose = f" on rank {min(ranks)}" if run.world > 1 and not alike else ""
+                whose = f" on rank {min(ranks)}" if several and not alike else ""
                 yield f"{name}{whose} is made of {seen:,} of {of:,} samples"
                 break
 

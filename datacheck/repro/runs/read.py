@@ -30,6 +30,7 @@ _RANDOM = 64  # generators of one step; a Recorder tells four
 _LINE = 16 * MIB  # the line of a start names every tensor of a model
 _FILE = 16 * MIB
 _TRACE_BYTES = 64 << 30
+_RANKS = 65_536
 _KEPT, _NOTE, _LOADER = 1000, 4000, 1 << 16  # loaders, notes of a trace; characters of a note, bytes of a loader
 _STARTS, _VALUE = 256 * MIB, 64  # bytes of all ranks; of memory for each value
 _EVALUATIONS, _EVALUATED = 1_000_000, 256 * MIB  # values of all ranks, and their bytes: each is held
@@ -174,7 +175,7 @@ class Run:
         path: its folder.
         environment: the sections of a capture; empty where there is none.
         config: the resolved configuration, None where there is none.
-        traces: by rank.
+        traces: by rank, the first one first.
         starts: the first line of each trace, with what the run began with.
         loaders: what is known of the loader of rank 0.
         ended: how each rank ended; a rank that was killed has no word.
@@ -227,6 +228,8 @@ def read_run(path: Path) -> Run:
         hint = f"In it are {some}: name one of them." if runs else "A folder that a Recorder wrote is wanted."
         msg = f"{path}: no recorded run, there is no {trace_name(0)}. {hint}"
         raise UsageError(msg)
+    if len(found) > _RANKS:
+        raise _too_much(path, f"traces of more than {_RANKS:,} ranks")
     notes: list[str] = []
     config = _document(path / CONFIG, notes)
     run = Run(path, _document(path / ENVIRONMENT, notes), config.get("config"), {r: Trace(p) for r, p in found})
@@ -236,9 +239,9 @@ def read_run(path: Path) -> Run:
         msg = f"{path}: a run of which nothing can be read: no start and no step. {' '.join(notes)}".rstrip()
         raise UsageError(msg)
     run.notes = [*notes, *(note for trace in run.traces.values() for note in trace.notes)]
-    if run.missing:
-        ranks = ", ".join(map(str, run.missing[:10])) + ", ..." * (len(run.missing) > 10)
-        run.notes.append(f"of {run.world} ranks {len(run.missing)} left no trace: {ranks}")
+    if missing := run.missing:
+        ranks = ", ".join(map(str, missing[:10])) + ", ..." * (len(missing) > 10)
+        run.notes.append(f"of {run.world} ranks {len(missing)} left no trace: {ranks}")
     return run
 
 
@@ -270,7 +273,7 @@ def _take(run: Run, rank: int, line: Line, nbytes: int) -> None:
         _add_held(run, line, nbytes)
     elif kind == "eval":
         _hold(run, rank, line, nbytes)
-    elif kind == "loader" and rank == min(run.traces) and len(run.loaders) < _KEPT and nbytes <= _LOADER:
+    elif kind == "loader" and rank == next(iter(run.traces)) and len(run.loaders) < _KEPT and nbytes <= _LOADER:
         run.loaders.append(line)
         _add_held(run, line, nbytes)
     elif kind == "note" and len(trace.notes) < _KEPT:
