@@ -38,7 +38,7 @@ from datacheck.wire import ANY, FRAME, Json, Room, TooLargeError, decode, encode
 
 _POLL_S = 0.2
 _PR_SET_PDEATHSIG = 1
-_NO_MEMORY, _NO_SANDBOX = 77, 78  # exit codes of a child that says why it ends
+_NO_MEMORY, _NO_SANDBOX, _LIMITED = 77, 78, 79  # exit codes of a child that says why it ends
 _IMPORT = "datacheck.child:import_library"
 _NOTHING = "datacheck.child:nothing"
 _BY_OTHERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}  # no parser does that
@@ -124,13 +124,15 @@ def serve() -> None:
             pieces = encode(answer)  # under the limit of the last item, too
         except MemoryError:
             if not pulse.sized:
-                os._exit(_NO_MEMORY)  # the parent names the item
+                os._exit(_LIMITED if _is_limited() else _NO_MEMORY)  # the parent names the item
             answer = {"memory": True}
         except DatacheckError as error:
             answer = {"raised": type(error).__name__, "text": str(error)}
         except Exception:  # noqa: BLE001  the parent reports it as a crash with this traceback
             answer = {"crash": traceback.format_exc()}
         pulse.end()
+        if _is_limited():
+            os._exit(_LIMITED)  # whatever came of the item
         if "memory" in answer and pulse.leaked():
             os._exit(_NO_MEMORY)
         answers.writelines(pieces or encode(answer))
@@ -160,6 +162,7 @@ def _prepared(counter: str, memory: str, parent: str, sandbox: str) -> Pulse:
         except OSError as error:
             os.write(2, str(error.strerror).encode())
             os._exit(_NO_SANDBOX)
+    _set_limits[:] = _memory_limits()
     if int(memory):
         limit_memory(int(memory))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
@@ -184,6 +187,22 @@ def limit_memory(limit: int, *, mapped: bool = True) -> None:
     limit = used + limit if most == resource.RLIM_INFINITY else min(used + limit, most)
     resource.setrlimit(kind, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _set_limits[:] = _memory_limits()
+
+
+_set_limits: list[int] = []  # of memory, as this process has set them
+
+
+def _memory_limits() -> list[int]:
+    import resource  # noqa: PLC0415  as above
+
+    found = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
+    return [sys.maxsize if limit == resource.RLIM_INFINITY else limit for limit in found]
+
+
+def _is_limited() -> bool:
+    """Tell whether somebody else has taken memory from this process: what it says of a file means nothing then."""
+    return any(now < then for now, then in zip(_memory_limits(), _set_limits, strict=False))
 
 
 def end_with_parent(parent: int = 0) -> None:
@@ -392,13 +411,10 @@ class Child:
                 other.run(_NOTHING, {})
         if code == _NO_MEMORY and self._nbytes() >= 0:
             return self._no_memory(task)
-        killed = -code in _BY_OTHERS
-        return Death(
-            self._item(task),
-            _ended(self._program.name, code, self._last_words()),
-            kind="killed" if killed else "",
-            machine=killed,
-        )
+        at_work = self.signs()[1] > 0  # else it has imported nothing yet, and no item can be to blame
+        killed = -code in _BY_OTHERS or code == _LIMITED or not at_work
+        how = _ended(self._program.name, code, self._last_words())
+        return Death(self._item(task), how, kind="killed" if killed else "", machine=killed)
 
     def at(self) -> int:
         """Return the item that the child is at."""
@@ -529,6 +545,8 @@ def _error(name: str, text: str) -> DatacheckError:
 def _ended(name: str, code: int | None, words: str) -> str:
     if code == _NO_MEMORY:
         return "needs more memory than a sample may take"
+    if code == _LIMITED:
+        return f"{name} was left without memory by another program"
     how = f"ended with status {code}"
     if code is not None and code < 0:
         known = {one.value: one.name for one in signal.Signals}  # not all have a name

@@ -48,6 +48,15 @@ def shut(task, beat):
     time.sleep(600)
 
 
+def limited(task, beat):
+    """What becomes of a process that another program leaves without memory."""
+    beat(0)
+    resource.setrlimit(resource.RLIMIT_DATA, (200 << 20, 200 << 20))
+    if task["items"] == ["fails"]:
+        bytearray(1 << 30)
+    return {}
+
+
 def starting(task, beat):
     beat(0)
     return subprocess.Popen(["sleep", "600"]).pid
@@ -188,6 +197,20 @@ def test_a_server_that_somebody_has_limited_forks_no_more(child):
     with contextlib.closing(Child(Limits())) as other:
         assert other.run(f"{HERE}:told", {})[0]["server"] != first["server"]
     assert child.run(f"{HERE}:told", {})[0]["pid"] == first["pid"]
+
+
+@pytest.mark.parametrize("item", ["reads", "fails"])
+def test_what_a_child_says_that_somebody_left_without_memory_is_no_verdict(child, item):
+    _, death = child.run(f"{HERE}:limited", {"items": [item]})
+    assert (death.kind, death.machine) == ("killed", True)
+    assert "left without memory by another program" in death.how
+
+
+def test_no_item_is_to_blame_for_a_child_that_could_not_import_what_reads_it(child):
+    _, death = child.run("tests.trunk.dying:read", {"items": ["a"]})
+    assert (death.kind, death.machine) == ("killed", True)
+    _, death = child.run(f"{HERE}:ended", {"items": ["a"], "code": 1})
+    assert (death.kind, death.machine) == ("", False)
 
 
 def test_a_descriptor_that_is_used_again_at_once_belongs_to_the_new_child(child):
