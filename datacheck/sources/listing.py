@@ -165,11 +165,10 @@ def list_files(
     roots = dict(sorted((roots or {}).items()))
     for folder in (root, *roots.values()):
         _check_folder(folder)
-    for name in roots:
-        if (only or f"@{name}").split("/")[0] == f"@{name}" and os.path.lexists(f"{root}/@{name}"):
-            msg = f"{root}: holds '@{name}', which is how files of --root {name}= are named. Rename one of them."
-            raise UsageError(msg)
-    walk = _Walk(root, "", time.time_ns(), found)
+    walk = _Walk(root, "", time.time_ns(), found, frozenset(f"@{name}" for name in roots))
+    if only is not None and only.split("/")[0] in walk.taken and os.path.lexists(f"{root}/{only}"):
+        msg = f"{root}: {only} is named as files of --root {only.split('/')[0][1:]}= are. Rename one of them."
+        raise UsageError(msg)
     if only is not None:
         walk.single(only)
     else:
@@ -212,7 +211,10 @@ _MOST_SKIPPED, _SKIPPED_LETTERS = 100_000, 8 << 20  # of what is left out
 class _Walk:
     """The state of one walk: what was found below one root."""
 
-    def __init__(self, root: Path, prefix: str, seen_ns: int, found: Found | None) -> None:
+    def __init__(
+        self, root: Path, prefix: str, seen_ns: int, found: Found | None, taken: frozenset[str] = frozenset()
+    ) -> None:
+        self.taken = taken  # names in the folder that stand for extra folders
         self._root = Folder(root)
         self.real = self._root.real
         self.prefix = prefix
@@ -294,6 +296,8 @@ class _Walk:
             self._refuse(path, f"folder cannot be read: {reason(error)}")
             return
         self._looked += len(found)
+        if not path and self.taken:
+            found = self._untaken(found)
         if path and not inside and not self._markers.isdisjoint(entry.name for entry in found):
             if not self._store(folder, path):
                 return
@@ -303,6 +307,12 @@ class _Walk:
             return
         for entry in self._unusual(found, path):
             self._visit(entry, folder, path, links)
+
+    def _untaken(self, found: list[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
+        for entry in found:
+            if entry.name in self.taken:
+                self._skip(entry.name, f"named as files of --root {entry.name[1:]}= are; rename it")
+        return [entry for entry in found if entry.name not in self.taken]
 
     def _foreign(self, found: list[os.DirEntry[str]], folder: str, path: str, links: tuple[str, ...]) -> None:
         """List files in a Zarr store that are no part of one: its marker would hide them from every rule."""

@@ -114,20 +114,11 @@ def opened(monkeypatch):
     return names
 
 
-@pytest.mark.parametrize("kind", ["file", "folder", "missing"])
-def test_what_is_wrong_with_an_extra_root_is_said_before_a_file_is_read(tmp_path, opened, kind):
+def test_an_extra_root_that_is_missing_is_said_before_a_file_is_read(tmp_path, opened):
     (tmp_path / "data").mkdir()
     (tmp_path / "data/a").write_bytes(b"a")
-    if kind == "file":
-        (tmp_path / "data/@x").write_bytes(b"own")
-    elif kind == "folder":
-        (tmp_path / "data/@x").mkdir()
-        (tmp_path / "data/@x/own").write_bytes(b"own")
-    if kind != "missing":
-        (tmp_path / "extra").mkdir()
-        (tmp_path / "extra/e").write_bytes(b"extra")
     listed = []
-    with pytest.raises(UsageError, match="no such file" if kind == "missing" else "holds '@x'"):
+    with pytest.raises(UsageError, match="no such file"):
         list_files(tmp_path / "data", {"x": tmp_path / "extra"}, found=lambda paths, _: listed.extend(paths))
     assert listed == []
     with pytest.raises(UsageError):

@@ -205,9 +205,22 @@ def test_extra_roots_are_listed_under_their_name(tmp_path):
     assert paths(listing) == ["@objects/mug/mesh.obj", "x.npy"]
     assert locate(listing.root, listing.roots, "@objects/mug/mesh.obj") == tmp_path / "meshes/mug/mesh.obj"
     assert locate(listing.root, listing.roots, "@other/x") == tmp_path / "data/@other/x"
-    write(tmp_path, "data/@objects/y")
-    with pytest.raises(UsageError, match="@objects"):
-        list_files(tmp_path / "data", {"objects": tmp_path / "meshes"})
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_a_name_in_the_data_that_stands_for_an_extra_root_is_left_out(tmp_path, kind):
+    write(tmp_path, "data/x.npy", "data/deep/@objects", "meshes/mug/mesh.obj")
+    if kind == "link":
+        (tmp_path / "data/@objects").symlink_to("deep")
+    else:
+        write(tmp_path, "data/@objects" + ("/mug/mesh.obj" if kind == "folder" else ""))
+    listing = list_files(tmp_path / "data", {"objects": tmp_path / "meshes"})
+    assert paths(listing) == ["@objects/mug/mesh.obj", "deep/@objects", "x.npy"]
+    assert listing.skipped == [("@objects", "named as files of --root objects= are; rename it")]
+    if kind == "file":
+        with pytest.raises(UsageError, match="@objects is named as files of --root objects= are"):
+            list_files(tmp_path / "data", {"objects": tmp_path / "meshes"}, "@objects")
+    assert "@objects" in {path.partition("/")[0] for path in paths(list_files(tmp_path / "data"))} or kind == "link"
 
 
 def test_digests_are_xxh3_of_the_bytes(tmp_path):
@@ -449,7 +462,7 @@ def test_a_folder_of_a_store_that_becomes_a_link_is_not_listed(tmp_path, monkeyp
     listed = stores._listed
 
     def swapped(opened, path):
-        found = listed(opened, path)
+        found = list(listed(opened, path))
         if not path:
             (tmp_path / "data/a.zarr/c").rename(tmp_path / "c")
             (tmp_path / "data/a.zarr/c").symlink_to(tmp_path / "outside")
