@@ -12,10 +12,12 @@ import stat
 import sys
 import time
 from array import array
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
+from heapq import heappop, heappush
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -151,10 +153,9 @@ def list_files(
         UsageError: a folder is missing or unreadable, `only` is not in it, or names of files are not taken for UTF-8.
 
     Notes:
-        Sorted by the bytes of the path, whatever the order on disk. Links are followed inside the folder only, and not
-        where they lead to too many folders or files: first those that no link leads to, then those behind one, behind
-        two, and all of a number of links or none. Folders named .git, .datacheck and __pycache__ are left out;
-        everything else that is not listed is in `skipped`.
+        Sorted by the bytes of the path, whatever the order on disk. Links are followed inside the folder only, one to
+        each folder at a time, and no more where they lead to too many folders or files. Folders named .git, .datacheck
+        and __pycache__ are left out; everything else that is not listed is in `skipped`.
     """
     if sys.getfilesystemencoding() != "utf-8":
         msg = (
@@ -206,6 +207,7 @@ def _check_folder(folder: Path) -> None:
 
 
 _MOST_SKIPPED, _SKIPPED_LETTERS = 100_000, 8 << 20  # of what is left out
+_NAMED = 100  # links that are not followed
 
 
 class _Walk:
@@ -225,10 +227,11 @@ class _Walk:
         self.refused: list[tuple[str, str]] = []
         self._found, self._told = found, 0
         self._linked = 0  # folders that were reached by links
-        self._behind: list[tuple[str, str, tuple[str, ...], bool]] = []  # as of `_waiting`, behind one link more
-        self._more, self._first = 0, ""  # how many these are, of which no more are held than can be followed; the first
+        self._reached: Counter[str] = Counter()  # how often each of them was
+        self._links: dict[str, list[tuple[int, str, tuple[str, ...]]]] = {}  # by goal a heap of those not followed yet
         self._looked = self._plain = 0  # names in folders that were looked at; those of them that no link leads to
-        self._round: tuple[int, int, int, str] | None = None  # lengths of the lists before the links followed now
+        # Of the links that are followed now: lengths of the lists before, and their paths.
+        self._round: tuple[int, int, int, list[str]] | None = None
         self._markers = store_markers()
         # (folder on disk, its path, links on the way, whether it lies in a Zarr store)
         self._waiting: list[tuple[str, str, tuple[str, ...], bool]] = []
@@ -257,20 +260,28 @@ class _Walk:
             self._tell()
 
     def _follow(self) -> bool:
-        """Go on with the folders behind one link more; say of too many of them that they are not listed."""
+        """Go on with one link to each of the folders that were reached least often, where links are left.
+
+        So the only link to a folder is followed, however many others lead to other folders.
+        """
         if self._round is None:
             self._plain = self._looked
-        self._round = len(self.paths), len(self.skipped), len(self.refused), self._first
-        found, count, self._behind, self._more = self._behind, self._more, [], 0
-        self._linked += count
+        least = min((self._reached[goal] for goal in self._links), default=0)
+        goals = [goal for goal in self._links if self._reached[goal] == least]
+        found = [(goal, *heappop(self._links[goal])) for goal in goals]
+        for goal in goals:
+            self._reached[goal] += 1
+            if not self._links[goal]:
+                del self._links[goal]
+        self._linked += len(found)
+        self._round = len(self.paths), len(self.skipped), len(self.refused), [path for _, _, path, _ in found]
         if self._linked > LINKED:
-            why = (
-                f"one of {count:,} links to folders that are not followed: links lead to more than {LINKED:,} folders. "
-                "Remove those that lead from one folder to another, or name the folder that holds the files"
+            self._give_up(
+                f"links lead to more than {LINKED:,} folders. Remove those that lead from one folder to another, or "
+                "name the folder that holds the files"
             )
-            self._skip(self._first, why)
             return False
-        self._waiting = found
+        self._waiting = [(goal, path, links, False) for goal, _, path, links in found]
         return bool(found)
 
     def _bound(self) -> None:
@@ -278,15 +289,25 @@ class _Walk:
         most = 2 * self._plain + BEHIND
         if self._round is None or self._looked <= most:
             return
-        files, skipped, refused, first = self._round
+        files, skipped, refused, _ = self._round
         del self.paths[files:], self.numbers[5 * files :], self.skipped[skipped:], self.refused[refused:]
-        self._waiting, self._behind, self._more = [], [], 0
-        why = (
-            "one of the links to folders that are not followed: with what lies behind them there are more than "
-            f"{most:,} files and folders, where {self._plain:,} lie there without links. Remove those that lead to one "
-            "folder many times"
+        self._waiting = []
+        self._give_up(
+            f"with what lies behind such links there are more than {most:,} files and folders, where {self._plain:,} "
+            "lie there without links. Remove those that lead to one folder many times"
         )
-        self._skip(first, why)
+
+    def _give_up(self, why: str) -> None:
+        """Name links that are not followed; those below one of them were found or not, as the disk has it."""
+        assert self._round is not None
+        now = {*self._round[3]}
+        others = (path for heap in self._links.values() for _, path, _ in heap)
+        left = sorted([*now, *(path for path in others if now.isdisjoint(map(str, PurePosixPath(path).parents)))])
+        self._links = {}
+        for path in left[:_NAMED]:
+            self._skip(path, f"a link to a folder that is not followed: {why}")
+        if left[_NAMED:]:
+            self._skip(left[_NAMED], f"one of {len(left) - _NAMED:,} more links to folders that are not followed")
 
     def _inspect(self, opened: int, folder: str, path: str, links: tuple[str, ...], *, inside: bool) -> None:
         try:
@@ -414,10 +435,7 @@ class _Walk:
         elif entry.is_file():
             self._add(path, entry.stat())
         else:
-            self._first = min(self._first, path) if self._more else path
-            self._more += 1
-            if self._linked + self._more <= LINKED:
-                self._behind.append((goal, path, (*links, goal), False))
+            heappush(self._links.setdefault(goal, []), (len(links), path, (*links, goal)))  # behind few links first
 
     def _add(self, path: str, status: os.stat_result) -> None:
         self._append(_entry(self.prefix + path, status, self.seen_ns))

@@ -1,5 +1,6 @@
 """The listing: order, what is left out and why, what counts as unchanged."""
 
+import contextlib
 import os
 import random
 import socket
@@ -289,10 +290,43 @@ def test_folders_that_link_to_one_another_do_not_list_for_ever(tmp_path, monkeyp
             if i != j:
                 (tmp_path / str(i) / f"to{j}").symlink_to(tmp_path / str(j))
     listed = list_files(tmp_path)  # 13,699 paths behind up to six links
-    assert len(listed.entries) == 7 + 42 + 252
-    ((path, reason),) = [pair for pair in listed.skipped if "leads back to itself" not in pair[1]]
-    assert path == "0/to1/to0/to2"
-    assert reason.startswith("one of 1,260 links to folders that are not followed: links lead to more than 500 folders")
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda folder: Reversed(scandir(folder)))
+    again = list_files(tmp_path)
+    assert (paths(again), again.skipped) == (paths(listed), listed.skipped)  # whatever the order on disk
+    assert 500 - 7 < len(listed.entries) - 7 <= 500  # a file behind each link, of which each round follows seven
+    assert {f"{i}/to{j}/a.npy" for i in range(7) for j in range(7) if i != j} <= {*paths(listed)}
+    left = [pair for pair in listed.skipped if "leads back to itself" not in pair[1]]
+    assert len(left) == 101
+    assert all("links lead to more than 500 folders" in reason for _, reason in left[:100])
+    assert "more links to folders that are not followed" in left[100][1]
+
+
+class Reversed(contextlib.AbstractContextManager):
+    """A scan of a folder as another disk gives it."""
+
+    def __init__(self, scan):
+        with scan:
+            self.found = list(scan)[::-1]
+
+    def __iter__(self):
+        return iter(self.found)
+
+    def __exit__(self, *_):
+        return None
+
+
+def test_many_links_to_one_folder_hide_no_link_to_another(tmp_path, monkeypatch):
+    monkeypatch.setattr(listing, "BEHIND", 100)
+    write(tmp_path, *(f"notes/{i}.log" for i in range(10)), ".s/9.npy")
+    for i in range(120):
+        (tmp_path / f"a{i:03}").symlink_to("notes")
+    (tmp_path / "b").symlink_to(".s")
+    listed = list_files(tmp_path)
+    assert "b/9.npy" in paths(listed)
+    assert "a000/0.log" in paths(listed)
+    left = [path for path, reason in listed.skipped if "not followed" in reason]
+    assert left == [f"a{i:03}" for i in range(120 - len(left), 120)]
 
 
 def test_too_many_links_hide_no_file_that_is_no_link(tmp_path, monkeypatch):
@@ -303,8 +337,8 @@ def test_too_many_links_hide_no_file_that_is_no_link(tmp_path, monkeypatch):
     assert len(list_files(tmp_path).entries) == 2 + 5
     (tmp_path / "l5").symlink_to("x")
     listed = list_files(tmp_path)
-    assert paths(listed) == ["good.npy", "x/a.npy"]
-    assert [(path, why[:24]) for path, why in listed.skipped] == [("l0", "one of 6 links to folder")]
+    assert paths(listed) == ["good.npy", *(f"l{i}/a.npy" for i in range(5)), "x/a.npy"]
+    assert [(path, why[:24]) for path, why in listed.skipped] == [("l5", "a link to a folder that ")]
 
 
 @pytest.mark.parametrize("links", [25, 26])
@@ -329,12 +363,9 @@ def test_links_that_multiply_names_are_not_followed(tmp_path, monkeypatch, links
     told = []
     listed = list_files(tmp_path, found=lambda found, _: told.extend(found))
     assert sorted(told) == paths(listed)  # files that are hashed while others are listed
-    last = dict(listed.skipped).get("l00", "")
-    if links == 25:
-        assert (len(listed.entries), last) == (26 * len(plain), "")
-    else:
-        assert paths(listed) == plain
-        assert f"files and folders, where {1 + 26 + looked} lie there without links" in last
+    assert len(listed.entries) == 26 * len(plain)  # behind 25 links, and without
+    last = dict(listed.skipped).get("l25", "")
+    assert (f"files and folders, where {1 + 26 + looked} lie there without links" in last) == (links == 26)
 
 
 def test_links_that_multiply_the_files_of_a_store_refuse_the_store(tmp_path, monkeypatch):
