@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, product
+from itertools import accumulate, chain, product
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -50,8 +50,8 @@ _SHARE_GONE = 0.2
 # ------------------------------------------------------------------------------------------------ documents
 
 
-def documents(schema: Schema, listing: Listing, unclaimed: Collection[str]) -> list[str]:
-    """Return the documents that may name files and the lists of splits; none of a kind of which there are too many.
+def documents(schema: Schema, listing: Listing, unclaimed: Collection[str]) -> tuple[list[str], list[str]]:
+    """Return the lists of splits and the documents that may name files, and those that are too many to be read.
 
     Args:
         schema: the dataset's promise.
@@ -63,21 +63,25 @@ def documents(schema: Schema, listing: Listing, unclaimed: Collection[str]) -> l
     """
     entries = listing.entries
     lists = [path for path in entries.paths if _LISTS.search(path) and 0 < listing.by_path[path].size <= _MOST_BYTES]
-    lists = _few(lists, listing)
-    if not any(path.lower().endswith(_MEDIA) for path in entries.paths):
-        return lists
-    every, left = "*" in schema.fields or schema.name not in builtin(), set(unclaimed)
-    sizes = zip(entries.paths, entries.sizes.tolist(), strict=True)
-    found = [
-        path for path, size in sizes
-        if path.lower().endswith(_DOCUMENTS) and 0 < size <= _MOST_BYTES and (every or path in left)
-    ]  # fmt: skip
-    return lists + _few(found, listing)
+    found, left = _readable(lists, listing)
+    if any(path.lower().endswith(_MEDIA) for path in entries.paths):
+        every, own = "*" in schema.fields or schema.name not in builtin(), set(unclaimed)
+        sizes = zip(entries.paths, entries.sizes.tolist(), strict=True)
+        others = [
+            path for path, size in sizes
+            if path.lower().endswith(_DOCUMENTS) and 0 < size <= _MOST_BYTES and (every or path in own)
+        ]  # fmt: skip
+        more, rest = _readable(others, listing)
+        found, left = found + more, left + rest
+    return found, left
 
 
-def _few(paths: list[str], listing: Listing) -> list[str]:
-    few = len(paths) <= _MOST_DOCUMENTS and sum(listing.by_path[path].size for path in paths) <= _MOST_IN_ALL
-    return paths if few else []
+def _readable(paths: list[str], listing: Listing) -> tuple[list[str], list[str]]:
+    """Return as many as are read, those near the top of the data first, and the others."""
+    ordered = sorted(paths, key=lambda path: (path.count("/"), path))
+    sizes = accumulate(listing.by_path[path].size for path in ordered[:_MOST_DOCUMENTS])
+    count = sum(size <= _MOST_IN_ALL for size in sizes)
+    return ordered[:count], ordered[count:]
 
 
 def names_in(place: File) -> list[str]:

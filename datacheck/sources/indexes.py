@@ -88,8 +88,12 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
     """
     name = _INDEXES.get(schema.samples.each or "")
     indexes = {path for path in listing.entries.paths if _is_index(path, name)}
-    paths = sorted(indexes) + [p for p in documents(schema, listing, work.unclaimed) if p not in indexes]
+    beside, left = documents(schema, listing, work.unclaimed)
+    paths = sorted(indexes) + [path for path in beside if path not in indexes]
     notes, read, named = _looked_at(paths, name, schema, listing) if paths else ([], set(), {})
+    if left:
+        why = f"one of {len(left):,} lists and documents beyond those that are read"
+        notes.append(_note(left[0], f"{_UNCOMPARED}: {why}"))
     known = {(note.code, note.key) for note in work.notes}
     notes = [*work.notes, *(note for note in notes if (note.code, note.key) not in known)]
     # another rule tells that some files have none

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from datacheck.digest import shortened
 from datacheck.errors import FormatError, UsageError
 from datacheck.schema.model import Schema, StatsSpec
 from datacheck.sources.documents import read_document
@@ -70,9 +71,10 @@ def _read(stats: StatsSpec, root: Path, roots: Mapping[str, Path], where: str) -
     found, names = stored_at(held, stats.at)
     told = {name: _numbers(found[key], f"{where}: {text}, {name}") for name, key in names.items()}
     if not told:
+        names_there = ", ".join(shortened(name, 60) for name in sorted(held)[:8])
         msg = (
             f"{where}: {text} holds no {', '.join(_NAMES)} {f'at {stats.at!r}' if stats.at else ''}; it holds "
-            f"{', '.join(sorted(held)[:8]) or 'nothing'}. Say with at: where they stand."
+            f"{names_there or 'nothing'}. Say with at: where they stand."
         )
         raise UsageError(msg)
     return told

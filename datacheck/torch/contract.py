@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import distributed
 
+from datacheck.digest import shortened
 from datacheck.errors import BatchError, UsageError
 from datacheck.finding import Finding, Level, Severity
 from datacheck.judging.bench import Bench
@@ -30,6 +31,7 @@ from datacheck.torch.unbatch import Values, by_place, is_empty, is_of_windows, s
 _UNREADABLE, _EMPTY, _MISSING, _CONTRACT = "DC101", "DC103", "DC121", "DC905"
 _OF_EPISODES = frozenset({"DC501"})  # a window is shorter than an episode may be
 _LISTED = 8
+_KEY_BYTES = 200  # of a sample's id, which each fault repeats on all ranks
 _EVEN = "Give every rank equally many full batches: batch_sampler=datacheck.torch.Sampler(...), or drop_last=True."
 _MEND = "Mend the loader or the data that it reads (datacheck scan --loader), or let ResamplingDataset replace samples."
 _NEED_NOT = " Where batches hold only some of the schema's fields: guard(..., fields=[...])."
@@ -308,8 +310,8 @@ def _holding(schema: Schema, fields: Collection[str] | None) -> Schema:
 def _key(value: Any, place: int) -> str:
     """Return a sample's id where it has one, else its place in the batch."""
     if isinstance(value, np.ndarray) and value.size == 1:
-        return str(value.item())
-    return value if isinstance(value, str) and value else f"#{place}"
+        value = str(value.item())
+    return shortened(value, _KEY_BYTES) if isinstance(value, str) and value else f"#{place}"
 
 
 def _measured(bench: Bench, samples: Sequence[Values], of: str) -> Table:

@@ -142,9 +142,9 @@ def test_a_damaged_document_names_nothing(tmp_path, data):
 
 def test_documents_of_a_folder_without_such_files_are_not_read(tmp_path):
     put(tmp_path, "a.json", "b.csv")
-    assert documents(load_schema("files"), listed(tmp_path), []) == []
+    assert documents(load_schema("files"), listed(tmp_path), []) == ([], [])
     put(tmp_path, "c.jpg")
-    assert documents(load_schema("files"), listed(tmp_path), []) == ["a.json"]
+    assert documents(load_schema("files"), listed(tmp_path), []) == (["a.json"], [])
 
 
 def test_a_name_that_many_files_end_in_is_looked_up_in_linear_time():
@@ -277,9 +277,20 @@ def test_of_many_findings_beside_one_another_the_rest_are_counted(tmp_path, monk
         assert found[2:] == more
 
 
-def test_lists_are_not_read_where_there_are_too_many():
+def test_of_too_many_lists_those_near_the_top_are_read_and_the_others_counted():
     paths = [f"{n:03}/{split}.txt" for n in range(251) for split in ("test", "train")]
     files = load_schema("files")
-    assert documents(files, of(*paths[:500]), []) == paths[:500]
-    assert documents(files, of(*paths), []) == []
-    assert documents(files, of(*paths[:5], size=15 << 20), []) == []
+    assert documents(files, of(*paths[:500]), []) == (paths[:500], [])
+    found, left = documents(files, of(*paths, "train.txt"), [])
+    assert (found, left) == (["train.txt", *paths[:499]], paths[499:])
+    assert documents(files, of(*paths[:5], size=15 << 20), []) == (paths[:4], paths[4:5])  # 64 MiB in all
+
+
+def test_lists_that_are_not_read_are_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(beside, "_MOST_DOCUMENTS", 2)
+    put(tmp_path, *(f"x/{n}.npy" for n in range(4)))
+    for path in ("train.txt", "val.txt", "a/test.txt", "b/test.txt"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text("".join(f"{n}\n" for n in range(4)))
+    said = dict(told(tmp_path))
+    assert said["a/test.txt"].endswith("one of 2 lists and documents beyond those that are read")

@@ -23,7 +23,7 @@ from datacheck.schema.load import load_schema, parse_schema
 from datacheck.testing import synth
 from datacheck.testing.memory import schema_of
 from datacheck.torch import CachedDataset, CachedLoader, Windows, collate_pad, collate_ragged, guard
-from datacheck.torch.contract import Judge
+from datacheck.torch.contract import Judge, _key
 from tests.cache.make import make_cache
 from tests.rules import harness
 from tests.rules.test_examples import sections
@@ -384,3 +384,13 @@ def test_a_cached_dataset_is_judged_in_every_mode(tmp_path):
     narrow = schema_of({"fields": fields | {"pose": {"shape": ["T", 7], "range": "1..1.5"}}})
     with pytest.raises(BatchError, match="DC224 out-of-range: pose"):
         list(guard(loader, narrow))
+
+
+@pytest.mark.parametrize("as_array", [False, True])
+def test_of_a_long_id_faults_repeat_a_beginning(as_array):
+    """Each fault says eight ids, on all ranks."""
+    name = "q" * 300_000
+    key = _key(np.array(name) if as_array else name, 3)
+    assert key.startswith("qqq")
+    assert len(key.encode()) <= 200
+    assert _key("a", 3) == "a"
