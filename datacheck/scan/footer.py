@@ -24,6 +24,7 @@ _COLUMNS, _DEEP = 50 * MOST_FIELDS, 16
 _PAGE_HEAD = 4096
 _LZ4 = {0, 5, 7}  # uncompressed, LZ4, LZ4_RAW
 _TYPES, _ENCODINGS = range(8), {0, 2, 3, 4, 8}
+_KEYS = b"key"  # the one column of texts that is not read as a dictionary
 _TEXT, _FIXED, _KEY = 6, 7, 64  # types; bytes of a key as text, besides its letters
 _SMALL = 1 << 16  # bytes of a column: LZ4 makes 16 MB of them at most
 _WIDTH = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 4, 7: 8}  # bytes of a value in memory, by type; of a text its number
@@ -68,6 +69,9 @@ class _Thrift:
         field = 0
         while head := self._byte():
             field = field + (head >> 4) if head >> 4 else self._number()
+            if field in found or not 0 <= field < 1 << 15:  # other readers take another one of two, or 16 bits of it
+                msg = f"the field {field} twice, or none that is known"
+                raise ValueError(msg)
             found[field] = self._kinds[head & 15](deep + 1)
         return found
 
@@ -104,8 +108,10 @@ def check(file: BinaryIO) -> int:
         said = _Thrift(_footer(file, size)).struct()
         groups = said[4]
         memory = _check_groups(said, size)
-        for of in (chunk[3] for group in groups for chunk in group[1] if group[3] and chunk[3][7] > _SMALL):
-            _check_pages(file, _first(of), _first(of) + of[7], of[6])
+        names = [part[4] for part in _leaves(said)]
+        for chunk, name in ((c[3], n) for group in groups if group[3] for c, n in zip(group[1], names, strict=True)):
+            if name == _KEYS or chunk[7] > _SMALL:
+                _check_pages(file, _first(chunk), _first(chunk) + chunk[7], chunk[6], plain=name == _KEYS)
     except (LookupError, TypeError, AttributeError) as error:
         msg = f"a damaged Parquet file ({type(error).__name__})"
         raise ValueError(msg) from error
@@ -124,9 +130,13 @@ def check_memory(memory: int, size: int, rows: int) -> None:
         raise ValueError(msg)
 
 
+def _leaves(said: dict[int, Any]) -> list[dict[int, Any]]:
+    return [part for part in said[2][1:] if 5 not in part]
+
+
 def _check_groups(said: dict[int, Any], size: int) -> int:
     rows, groups = said[3], said[4]
-    names = [part for part in said[2][1:] if 5 not in part]  # the leaves of the tree
+    names = _leaves(said)
     if rows < 0 or sum(group[3] for group in groups) != rows or len(names) > _COLUMNS:
         msg = f"{rows:,} rows and {len(names):,} columns are declared, its row groups have others, or too many"
         raise ValueError(msg)
@@ -181,8 +191,16 @@ def _first(chunk: dict[int, Any]) -> int:
     return int(min(chunk[9], chunk.get(11, chunk[9])))
 
 
-def _check_pages(file: BinaryIO, place: int, stop: int, large: int) -> None:
-    """Refuse pages that are together larger than their column."""
+def _check_pages(file: BinaryIO, place: int, stop: int, large: int, *, plain: bool) -> None:
+    """Refuse pages that are together larger than their column.
+
+    Args:
+        file: open.
+        place, stop: of the pages, in bytes.
+        large: bytes that they say to have before they are compressed.
+        plain: whether every text must be there in full: a dictionary, or what each shares with the one before, makes
+            a gigabyte of a few bytes where texts are not read as a dictionary.
+    """
     while place < stop:
         file.seek(place)
         header = _Thrift(file.read(min(_PAGE_HEAD, stop - place)))
@@ -191,4 +209,7 @@ def _check_pages(file: BinaryIO, place: int, stop: int, large: int) -> None:
         place += header.at + said[3]
         if said[2] < 0 or said[3] < 0 or large < 0 or place > stop:
             msg = "a page is larger than its column"
+            raise ValueError(msg)
+        if plain and (said[1] or said[5][2]):  # 0 is a page of data, and PLAIN
+            msg = f"the column {_KEYS.decode()!r} is not as datacheck writes it"
             raise ValueError(msg)
