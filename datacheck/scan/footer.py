@@ -24,6 +24,7 @@ _COLUMNS, _DEEP = 50 * MOST_FIELDS, 16
 _PAGE_HEAD = 4096
 _LZ4 = {0, 5, 7}  # uncompressed, LZ4, LZ4_RAW
 _TYPES, _ENCODINGS = range(8), {0, 2, 3, 4, 8}
+_DICTIONARY = 2  # type of a page
 _KEYS = b"key"  # the one column of texts that is not read as a dictionary
 _TEXT, _FIXED, _KEY = 6, 7, 64  # types; bytes of a key as text, besides its letters
 _SMALL = 1 << 16  # bytes of a column: LZ4 makes 16 MB of them at most
@@ -110,8 +111,8 @@ def check(file: BinaryIO) -> int:
         memory = _check_groups(said, size)
         names = [part[4] for part in _leaves(said)]
         for chunk, name in ((c[3], n) for group in groups if group[3] for c, n in zip(group[1], names, strict=True)):
-            if name == _KEYS or chunk[7] > _SMALL:
-                _check_pages(file, _first(chunk), _first(chunk) + chunk[7], chunk[6], plain=name == _KEYS)
+            if chunk[1] == _TEXT or chunk[7] > _SMALL:
+                _check_pages(file, chunk, plain=name == _KEYS)
     except (LookupError, TypeError, AttributeError) as error:
         msg = f"a damaged Parquet file ({type(error).__name__})"
         raise ValueError(msg) from error
@@ -146,8 +147,9 @@ def _check_groups(said: dict[int, Any], size: int) -> int:
     memory = keys = 0
     for group in groups:
         chunks = [chunk[3] for chunk in group[1]]
-        if len(chunks) != len(names) or not 0 <= group[3] <= ROW_GROUP:
-            msg = f"a row group of {group[3]:,} rows and {len(chunks)} columns"
+        types = [chunk[1] for chunk in chunks]  # Arrow goes by the tree's
+        if types != [part[1] for part in names] or not 0 <= group[3] <= ROW_GROUP:
+            msg = f"a row group of {group[3]:,} rows and {len(chunks)} columns, or of other types"
             raise ValueError(msg)
         memory += sum(_memory(chunk, group[3], size) for chunk in chunks) + _KEY * group[3]
         keys += chunks[0][7]
@@ -191,16 +193,17 @@ def _first(chunk: dict[int, Any]) -> int:
     return int(min(chunk[9], chunk.get(11, chunk[9])))
 
 
-def _check_pages(file: BinaryIO, place: int, stop: int, large: int, *, plain: bool) -> None:
-    """Refuse pages that are together larger than their column.
+def _check_pages(file: BinaryIO, chunk: dict[int, Any], *, plain: bool) -> None:
+    """Refuse pages that are together larger than their column, and a dictionary of more words than it has rows.
 
     Args:
         file: open.
-        place, stop: of the pages, in bytes.
-        large: bytes that they say to have before they are compressed.
+        chunk: what the footer says of the column.
         plain: whether every text must be there in full: a dictionary, or what each shares with the one before, makes
             a gigabyte of a few bytes where texts are not read as a dictionary.
     """
+    place, large = _first(chunk), chunk[6]
+    stop = place + chunk[7]
     while place < stop:
         file.seek(place)
         header = _Thrift(file.read(min(_PAGE_HEAD, stop - place)))
@@ -210,6 +213,7 @@ def _check_pages(file: BinaryIO, place: int, stop: int, large: int, *, plain: bo
         if said[2] < 0 or said[3] < 0 or large < 0 or place > stop:
             msg = "a page is larger than its column"
             raise ValueError(msg)
-        if plain and (said[1] or said[5][2]):  # 0 is a page of data, and PLAIN
-            msg = f"the column {_KEYS.decode()!r} is not as datacheck writes it"
+        few = said[1] != _DICTIONARY or said[7][1] <= chunk[5]
+        if not few or (plain and (said[1] or said[5][2])):  # 0 is a page of data, and PLAIN
+            msg = f"the column {chunk[3][0][:80]!r} is not as datacheck writes it"
             raise ValueError(msg)

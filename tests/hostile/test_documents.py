@@ -190,7 +190,7 @@ def test_keys_of_which_a_few_bytes_make_a_gigabyte_are_refused(tmp_path, version
     fine = pa.table({"key": ["a", "b", "c"], "file": many})
     parquet(fine, path, use_dictionary=["file"], **options | {"data_page_version": "1.0"})
     for table in (pa.table({"key": many}), pa.table({"file": ["a"] * 3, "key": many})):
-        with pytest.raises(ValueError, match="the column 'key' is not as datacheck writes it"):
+        with pytest.raises(ValueError, match="the column b'key' is not as datacheck writes it"):
             parquet(table, path, use_dictionary=["key"], **options)
     growing = pa.table({"key": ["k" * n for n in range(3_000)]})
     pq.write_table(growing, path, use_dictionary=False, column_encoding={"key": "DELTA_BYTE_ARRAY"}, **options)
@@ -200,6 +200,31 @@ def test_keys_of_which_a_few_bytes_make_a_gigabyte_are_refused(tmp_path, version
     assert (len(data) < 1_000, pq.read_table(path)["key"].nbytes > 4_000_000) == (True, True)
     with path.open("rb") as file, pytest.raises(ValueError, match=r"is not as datacheck writes it|damaged"):
         footer.check(file)
+
+
+def test_words_that_take_more_memory_than_the_file_says_are_refused(tmp_path):
+    path, rows = tmp_path / "a.parquet", 2
+    words = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", "b", "c"]))
+    with pytest.raises(ValueError, match="the column b'x:v' is not as datacheck writes it"):
+        parquet(pa.table({"key": ["a", "b"], "x:v": words}), path)
+
+    def table(size, letter):
+        columns = {f"x{n}:v": Measured(np.array(["k" * size + letter, "b"], object), np.ones(rows, bool)) for n in "ab"}
+        few = {name: Texts([""], np.zeros(rows, np.int32)) for name in ("inner", "splits", "groups", "reasons")}
+        numbers = {"status": np.zeros(rows, np.int8), "nbytes": np.zeros(rows, np.int64)}
+        return bytes(table_bytes(Table(["a", "b"], ["a", "b"], columns=columns, **numbers, **few)))
+
+    path.write_bytes(table(4_000, "\U0001f600"))
+    assert [len(column.values[0]) for column in read_table(path).columns.values()] == [4_001] * 2
+    path.write_bytes(data := table(12_000_000, "\U0001f600"))
+    assert len(data) < 200_000
+    with pytest.raises(DamagedRunError, match="of memory"):
+        [column.values for column in read_table(path).columns.values()]
+    said = zigzag(pq.ParquetFile(path).metadata.row_group(0).column(9).total_uncompressed_size)
+    assert data.count(said) == 2
+    path.write_bytes(data.replace(said, b"\x80\x80\x80\x00"))
+    with pytest.raises(ValueError, match="larger than its column"):
+        read_table(path)
 
 
 def test_a_field_that_a_struct_says_twice_is_refused():
