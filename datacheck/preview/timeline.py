@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -15,6 +16,7 @@ from datacheck.schema.model import Schema
 
 POINTS = 200
 DIMENSIONS = 24
+RANGES = 1000  # that a timeline shows: they are written into each of a sample
 
 
 def timeline(value: object, names: Sequence[str] = (), unit: str = "", fps: float | None = None) -> dict[str, Any]:
@@ -58,9 +60,31 @@ def with_ranges(pictures: Sequence[dict[str, Any]], kept: object, schema: Schema
         schema: of the sample: the ranges count what the time axis of its episodes counts.
     """
     axis = schema.spec(time_field(schema)).ragged
-    for one in pictures if isinstance(kept, list) else ():
+    if not isinstance(kept, list):
+        return
+    joined = _joined(kept)
+    for one in pictures:
         if one["kind"] == "timeline" and schema.spec(one["field"]).ragged == axis:
-            one["ranges"] = kept
+            _mark(one, joined, one["steps"])
+
+
+def _joined(kept: Iterable[Any]) -> list[list[int]]:
+    """Return ranges in order, of which none meets the next."""
+    joined: list[list[int]] = []
+    for first, stop in sorted((max(0, first), stop) for first, stop in kept):
+        if joined and first <= joined[-1][1]:
+            joined[-1][1] = max(joined[-1][1], stop)
+        elif first < stop:
+            joined.append([first, stop])
+    return joined
+
+
+def _mark(one: dict[str, Any], joined: Sequence[list[int]], steps: int) -> None:
+    count = bisect_left(joined, [steps])
+    if count > RANGES:
+        one["about"] += f" Steps not to be trained on are not shaded: valid.json has {count:,} ranges."
+    else:
+        one["ranges"] = [[first, min(stop, steps)] for first, stop in joined[:count]]
 
 
 def names_of(schema: Schema, name: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from datacheck.digest import digest_value
+from datacheck.digest import digest_value, shortened
 from datacheck.errors import UsageError
 from datacheck.finding import Finding, RuleVerdict, Severity, Verdict
 from datacheck.judging.judge import Judged
@@ -24,6 +24,8 @@ Array = np.ndarray[Any, Any]
 
 FORMAT = "datacheck.baseline/1"
 BASELINE_BYTES = 256 * MIB  # some 27 bytes for each failing sample of a finding: nine million
+_TOLD = 100  # entries that match nothing any more
+_NAME, _REASON = 200, 1_000  # characters of a code or of fields that are told, and of what each known finding repeats
 Known = Mapping[tuple[str, str], frozenset[str]]  # (code, fields) to digests of keys
 
 
@@ -94,7 +96,7 @@ def read(path: Path) -> Baseline:
                 f"{path}: its format is {said['format']!r}, known is {FORMAT!r}. Make it again: datacheck baseline RUN."
             )
             raise UsageError(msg)
-        return Baseline(str(path), str(said["schema"]), known, str(said.get("reason", "")))
+        return Baseline(str(path), str(said["schema"]), known, shortened(str(said.get("reason", "")), _REASON))
     except OSError as error:
         msg = f"{path}: {(error.strerror or str(error)).lower()}. datacheck baseline RUN --output {path} makes one."
         raise UsageError(msg) from error
@@ -168,9 +170,17 @@ def _quiet(verdict: RuleVerdict, hidden: int, failing: bool) -> RuleVerdict:  # 
 
 
 def _stale(baseline: Baseline, used: Mapping[tuple[str, str], Any]) -> Iterator[str]:
-    for (code, fields), keys in sorted(baseline.known.items()):
-        gone = len(keys - used.get((code, fields), set()))
-        if gone or (code, fields) not in used:
+    """Yield a sentence for each of the first 100 entries that match nothing any more, and how many others do not."""
+    count = 0
+    for slot, keys in sorted(baseline.known.items()):
+        gone = len(keys - used.get(slot, set()))
+        if not gone and slot in used:
+            continue
+        count += 1
+        if count <= _TOLD:
             what = f"{gone:,} of its {len(keys):,} samples" if keys else "its entry"
+            code, fields = (shortened(text, _NAME) for text in slot)
             who = f"{code} {fields or 'of whole samples'}"
             yield f"DC005 baseline {baseline.path}: {who}: {what} no longer fail: make it again"
+    if count > _TOLD:
+        yield f"DC005 baseline {baseline.path}: {count - _TOLD:,} more entries match no failing sample"

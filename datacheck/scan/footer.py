@@ -24,6 +24,8 @@ _COLUMNS, _DEEP = 50 * MOST_FIELDS, 16
 _PAGE_HEAD = 4096
 _LZ4 = {0, 5, 7}  # uncompressed, LZ4, LZ4_RAW
 _TYPES, _ENCODINGS = range(8), {0, 2, 3, 4, 8}
+_DICTIONARY = 2  # type of a page
+_KEYS = b"key"  # the one column of texts that is not read as a dictionary
 _TEXT, _FIXED, _KEY = 6, 7, 64  # types; bytes of a key as text, besides its letters
 _SMALL = 1 << 16  # bytes of a column: LZ4 makes 16 MB of them at most
 _WIDTH = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 4, 7: 8}  # bytes of a value in memory, by type; of a text its number
@@ -68,6 +70,9 @@ class _Thrift:
         field = 0
         while head := self._byte():
             field = field + (head >> 4) if head >> 4 else self._number()
+            if field in found or not 0 <= field < 1 << 15:  # other readers take another one of two, or 16 bits of it
+                msg = f"the field {field} twice, or none that is known"
+                raise ValueError(msg)
             found[field] = self._kinds[head & 15](deep + 1)
         return found
 
@@ -104,8 +109,10 @@ def check(file: BinaryIO) -> int:
         said = _Thrift(_footer(file, size)).struct()
         groups = said[4]
         memory = _check_groups(said, size)
-        for of in (chunk[3] for group in groups for chunk in group[1] if group[3] and chunk[3][7] > _SMALL):
-            _check_pages(file, _first(of), _first(of) + of[7], of[6])
+        names = [part[4] for part in _leaves(said)]
+        for chunk, name in ((c[3], n) for group in groups if group[3] for c, n in zip(group[1], names, strict=True)):
+            if chunk[1] == _TEXT or chunk[7] > _SMALL:
+                _check_pages(file, chunk, plain=name == _KEYS)
     except (LookupError, TypeError, AttributeError) as error:
         msg = f"a damaged Parquet file ({type(error).__name__})"
         raise ValueError(msg) from error
@@ -124,9 +131,13 @@ def check_memory(memory: int, size: int, rows: int) -> None:
         raise ValueError(msg)
 
 
+def _leaves(said: dict[int, Any]) -> list[dict[int, Any]]:
+    return [part for part in said[2][1:] if 5 not in part]
+
+
 def _check_groups(said: dict[int, Any], size: int) -> int:
     rows, groups = said[3], said[4]
-    names = [part for part in said[2][1:] if 5 not in part]  # the leaves of the tree
+    names = _leaves(said)
     if rows < 0 or sum(group[3] for group in groups) != rows or len(names) > _COLUMNS:
         msg = f"{rows:,} rows and {len(names):,} columns are declared, its row groups have others, or too many"
         raise ValueError(msg)
@@ -136,8 +147,9 @@ def _check_groups(said: dict[int, Any], size: int) -> int:
     memory = keys = 0
     for group in groups:
         chunks = [chunk[3] for chunk in group[1]]
-        if len(chunks) != len(names) or not 0 <= group[3] <= ROW_GROUP:
-            msg = f"a row group of {group[3]:,} rows and {len(chunks)} columns"
+        types = [chunk[1] for chunk in chunks]  # Arrow goes by the tree's
+        if types != [part[1] for part in names] or not 0 <= group[3] <= ROW_GROUP:
+            msg = f"a row group of {group[3]:,} rows and {len(chunks)} columns, or of other types"
             raise ValueError(msg)
         memory += sum(_memory(chunk, group[3], size) for chunk in chunks) + _KEY * group[3]
         keys += chunks[0][7]
@@ -181,8 +193,17 @@ def _first(chunk: dict[int, Any]) -> int:
     return int(min(chunk[9], chunk.get(11, chunk[9])))
 
 
-def _check_pages(file: BinaryIO, place: int, stop: int, large: int) -> None:
-    """Refuse pages that are together larger than their column."""
+def _check_pages(file: BinaryIO, chunk: dict[int, Any], *, plain: bool) -> None:
+    """Refuse pages that are together larger than their column, and a dictionary of more words than it has rows.
+
+    Args:
+        file: open.
+        chunk: what the footer says of the column.
+        plain: whether every text must be there in full: a dictionary, or what each shares with the one before, makes
+            a gigabyte of a few bytes where texts are not read as a dictionary.
+    """
+    place, large = _first(chunk), chunk[6]
+    stop = place + chunk[7]
     while place < stop:
         file.seek(place)
         header = _Thrift(file.read(min(_PAGE_HEAD, stop - place)))
@@ -191,4 +212,8 @@ def _check_pages(file: BinaryIO, place: int, stop: int, large: int) -> None:
         place += header.at + said[3]
         if said[2] < 0 or said[3] < 0 or large < 0 or place > stop:
             msg = "a page is larger than its column"
+            raise ValueError(msg)
+        few = said[1] != _DICTIONARY or said[7][1] <= chunk[5]
+        if not few or (plain and (said[1] or said[5][2])):  # 0 is a page of data, and PLAIN
+            msg = f"the column {chunk[3][0][:80]!r} is not as datacheck writes it"
             raise ValueError(msg)

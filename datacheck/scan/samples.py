@@ -26,6 +26,7 @@ SAMPLES_BYTES = 64 << 30
 _ROW_GROUP = footer.ROW_GROUP
 _WIDEST, _NUMBER = 64, 9  # numbers of a row, bytes of each and of whether it is there
 _OCTETS = np.iinfo(np.int32).max  # of the texts of one array
+_LONG = 1 << 12  # bytes of a word: what a scan writes is hardly ever longer
 _FEW = 1000  # keys that are read one by one before all of them are
 _FIXED = ("key", "file", "inner", "split", "group", "status", "reason", "nbytes", CODES)
 _STATUS = {CHECKED: "checked", UNREADABLE: "unreadable", SKIPPED: "skipped"}
@@ -272,6 +273,8 @@ class _File:
             self._memory += _NUMBER * self._widths.pop(name, 0) * self.count
             footer.check_memory(self._memory, self._size, self.count)
             chunks: list[Any] = self._file.read(columns=[name], use_threads=False)[name].chunks
+            self._memory += sum(_wide(chunk.dictionary) for chunk in chunks if hasattr(chunk, "dictionary"))
+            footer.check_memory(self._memory, self._size, self.count)
         if (found := sum(map(len, chunks))) != self.count:
             raise self._damaged(name, f"{found:,} rows for {self.count:,}")
         return chunks
@@ -328,6 +331,11 @@ class _File:
             if not present.all():
                 values[~present] = 0
             return Measured(values, present)
+
+
+def _wide(words: Any) -> int:
+    """Return the bytes that long words take as texts of Python beside their own: with an emoji four for each letter."""
+    return 3 * max(0, int(words.nbytes) - _LONG * len(words))
 
 
 def _present(chunk: Any) -> Array:

@@ -318,6 +318,7 @@ _NOTHING = FieldSpec()
 
 
 MOST_FIELDS, _NAME_BYTES = 1_000, 100_000  # each has up to some tens of measured columns, with its name in each
+_MOST_PLACES = 20_000  # fields for each split that `when` names: a scan unfolds them all
 
 
 def exceeded_limit(names: Collection[str]) -> str:
@@ -356,6 +357,10 @@ class Schema(_Model):
         names = self.fields.keys() | {name for changes in self.when.values() for name in changes}
         if exceeded := exceeded_limit(names):
             msg = f'{exceeded}, those of when included. Declare the fields that are used, and "*" for all others'
+            raise ValueError(msg)
+        if (places := len(names) * (1 + len(self.when))) > _MOST_PLACES:
+            said = f"{len(names):,} fields for {len(self.when):,} splits of when are {places:,} declarations"
+            msg = f"{said}; at most {_MOST_PLACES:,} are allowed. Declare fewer of either"
             raise ValueError(msg)
         return self
 

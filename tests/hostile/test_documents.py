@@ -136,7 +136,8 @@ def test_json_of_too_many_values_is_refused(tmp_path):
 
 
 def parquet(table, path, rows=65_536, **options):
-    pq.write_table(table, path, row_group_size=rows, **({"compression": "lz4"} | options))
+    usual = {"compression": "lz4", "use_dictionary": [name for name in table.column_names if name != "key"]}
+    pq.write_table(table, path, row_group_size=rows, **(usual | options))
     with path.open("rb") as file:
         footer.check(file)
 
@@ -146,7 +147,7 @@ def test_rows_of_nothing_are_refused(tmp_path):
     parquet(pa.table({"key": keys, "a": pa.nulls(len(keys), pa.int64())}), tmp_path / "fine.parquet")
     nothing = pa.array(["k"] * 20_000_000)
     with pytest.raises(ValueError, match=r"of memory|bytes of keys"):
-        parquet(pa.table({"key": nothing}), tmp_path / "a.parquet")
+        parquet(pa.table({"key": nothing}), tmp_path / "a.parquet", use_dictionary=True)
     wide = {"key": keys} | {f"c{n}": pa.nulls(len(keys), pa.list_(pa.float64(), 64)) for n in range(40)}
     parquet(pa.table(wide | {"status": keys}), tmp_path / "b.parquet")
     said = {b"datacheck": b'{"files_are_keys": true}'}
@@ -179,6 +180,59 @@ def test_rows_that_are_all_alike_are_read(tmp_path, count):
     back = read_table(tmp_path / "a.parquet")
     assert list(back.keys) == keys
     assert back.columns["x:7"].values.tolist() == [0.0] * count
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_keys_of_which_a_few_bytes_make_a_gigabyte_are_refused(tmp_path, version):
+    """All other texts are read as dictionaries, and Arrow takes what a page says of itself for what the footer says."""
+    path, many = tmp_path / "a.parquet", ["k" * 1_000_000] * 3
+    options = {"data_page_version": version, "dictionary_pagesize_limit": 1 << 30, "write_statistics": False}
+    fine = pa.table({"key": ["a", "b", "c"], "file": many})
+    parquet(fine, path, use_dictionary=["file"], **options | {"data_page_version": "1.0"})
+    for table in (pa.table({"key": many}), pa.table({"file": ["a"] * 3, "key": many})):
+        with pytest.raises(ValueError, match="the column b'key' is not as datacheck writes it"):
+            parquet(table, path, use_dictionary=["key"], **options)
+    growing = pa.table({"key": ["k" * n for n in range(3_000)]})
+    pq.write_table(growing, path, use_dictionary=False, column_encoding={"key": "DELTA_BYTE_ARRAY"}, **options)
+    data = path.read_bytes()
+    assert data.count(b"\x25\x06\x0e") == 1, "the list of its encodings in the footer"
+    path.write_bytes(data.replace(b"\x25\x06\x0e", b"\x25\x06\x00"))
+    assert (len(data) < 1_000, pq.read_table(path)["key"].nbytes > 4_000_000) == (True, True)
+    with path.open("rb") as file, pytest.raises(ValueError, match=r"is not as datacheck writes it|damaged"):
+        footer.check(file)
+
+
+def test_words_that_take_more_memory_than_the_file_says_are_refused(tmp_path):
+    path, rows = tmp_path / "a.parquet", 2
+    words = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", "b", "c"]))
+    with pytest.raises(ValueError, match="the column b'x:v' is not as datacheck writes it"):
+        parquet(pa.table({"key": ["a", "b"], "x:v": words}), path)
+
+    def table(size, letter):
+        columns = {f"x{n}:v": Measured(np.array(["k" * size + letter, "b"], object), np.ones(rows, bool)) for n in "ab"}
+        few = {name: Texts([""], np.zeros(rows, np.int32)) for name in ("inner", "splits", "groups", "reasons")}
+        numbers = {"status": np.zeros(rows, np.int8), "nbytes": np.zeros(rows, np.int64)}
+        return bytes(table_bytes(Table(["a", "b"], ["a", "b"], columns=columns, **numbers, **few)))
+
+    path.write_bytes(table(4_000, "\U0001f600"))
+    assert [len(column.values[0]) for column in read_table(path).columns.values()] == [4_001] * 2
+    path.write_bytes(data := table(12_000_000, "\U0001f600"))
+    assert len(data) < 200_000
+    with pytest.raises(DamagedRunError, match="of memory"):
+        [column.values for column in read_table(path).columns.values()]
+    said = zigzag(pq.ParquetFile(path).metadata.row_group(0).column(9).total_uncompressed_size)
+    assert data.count(said) == 2
+    path.write_bytes(data.replace(said, b"\x80\x80\x80\x00"))
+    with pytest.raises(ValueError, match="larger than its column"):
+        read_table(path)
+
+
+def test_a_field_that_a_struct_says_twice_is_refused():
+    """Thrift passes over one of another type than its own: it would go by the other."""
+    assert footer._Thrift(b"\x15\x02\x15\x04\x00").struct() == {1: 1, 2: 2}
+    for data in (b"\x15\x02\x04\x02\x04\x00", b"\x05\x82\x80\x08\x02\x00"):
+        with pytest.raises(ValueError, match="twice"):
+            footer._Thrift(data).struct()
 
 
 def test_a_page_larger_than_its_column_is_refused(tmp_path):
@@ -318,7 +372,7 @@ def test_a_column_of_another_type_is_no_crash(place, capsys):
     for place_, name in enumerate(table.column_names):
         if name.startswith("x:") and pa.types.is_integer(table[name].type):
             table = table.set_column(place_, name, pa.array(["many"] * len(table)))
-    pq.write_table(table, folder / "samples.parquet", compression="lz4", row_group_size=65_536)
+    parquet(table, folder / "samples.parquet")
     assert run(["rescore", "run"]) == 2
     assert "fails on the rows of this run" in capsys.readouterr().err
     done = scan("data", "some.yaml", output=Path("run"))

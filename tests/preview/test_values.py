@@ -15,8 +15,9 @@ from datacheck.preview.cloud import MOST, Colour, cloud
 from datacheck.preview.numbers import UnfitError, thinned
 from datacheck.preview.picture import SIDE, film, image, png
 from datacheck.preview.skeleton import skeleton
-from datacheck.preview.timeline import DIMENSIONS, POINTS, timeline
+from datacheck.preview.timeline import DIMENSIONS, POINTS, RANGES, timeline, with_ranges
 from datacheck.rules.skeletons import SKELETONS
+from datacheck.schema.load import parse_schema
 
 DTYPES = st.sampled_from(["f2", "f4", "f8", "i1", "i8", "u1", "u8", "?"])
 ARRAYS = DTYPES.flatmap(
@@ -255,6 +256,33 @@ def test_a_timeline_counts_what_is_not_finite_and_what_it_leaves_out():
 
 
 # ---------------------------------------------------------------------------------------------- any values
+
+
+def ranged(kept, *steps):
+    drawn = [{"field": f"f{n}", **timeline(np.arange(float(count)))} for n, count in enumerate(steps)]
+    fields = "".join(f"  f{n}: {{shape: [T]}}\n" for n in range(len(steps)))
+    with_ranges(drawn, kept, parse_schema(f"datacheck: 1\nname: x\nsamples: {{files: '*.npz'}}\nfields:\n{fields}"))
+    return drawn
+
+
+@given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)).map(list), max_size=9), st.integers(1, 12))
+def test_ranges_are_those_of_the_steps_that_are_drawn(kept, steps):
+    (one,) = ranged(kept, steps)
+    trained = {step for first, stop in kept for step in range(first, stop) if step < steps}
+    assert {step for first, stop in one["ranges"] for step in range(first, stop)} == trained
+    edges = [edge for pair in one["ranges"] for edge in pair]
+    assert edges == sorted(set(edges)), "no range is empty, and none meets the next"
+
+
+def test_a_sample_of_very_many_ranges_is_drawn_without():
+    """They would stand in each of its timelines: of 1 MB of valid.json and 400 series a page of 240 MB."""
+    kept = [[2 * n, 2 * n + 1] for n in range(RANGES + 1)]
+    short, long = ranged(kept, 2 * RANGES, 2 * RANGES + 1)
+    assert short["ranges"] == kept[:-1]
+    assert "ranges" not in long
+    assert long["about"].endswith("not shaded: valid.json has 1,001 ranges.")
+    (one,) = ranged([[0, 1]] * 100_000, 6)
+    assert one["ranges"] == [[0, 1]]
 
 
 @pytest.mark.parametrize("draw", [cloud, skeleton, image, film, timeline])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from datacheck.repro.diff.rundiff import diff_runs
-from tests.repro import train as training
+from tests.repro.train import started
 
 FILES = 1000
 LIMIT_S = 200
@@ -43,8 +42,6 @@ def package(folder, version):
 def train(place, repository):
     """Train as asked, once for each answer; return the folder of the run."""
     made = {}
-    forkserver = multiprocessing.get_context("forkserver")
-    forkserver.set_forkserver_preload(["tests.repro.train"])
 
     def train(name, *, side="a", **asked):
         if name in made:
@@ -54,9 +51,8 @@ def train(place, repository):
             "runs": str(place / "runs"), "name": name, "data": str(here / "data"), "imports": ["planted"],
             "libraries": [str(here / "libplanted.so")], **asked,
         }  # fmt: skip
-        modules, log = [str(repository), str(here / "site")], place / "log"
-        process = forkserver.Process(target=training.main, args=(asked, str(place), modules, str(log)))
-        process.start()
+        log = place / "log"
+        process = started(asked, place, [repository, here / "site"], log)
         process.join(LIMIT_S)
         assert process.exitcode == 0, log.read_text()
         process.close()

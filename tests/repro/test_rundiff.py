@@ -310,6 +310,22 @@ def test_the_initial_weights_of_each_rank_are_compared(tmp_path):
     assert found.meaning == "the weights differed from the start"
 
 
+def test_names_of_the_differences_of_a_section_have_a_limit_over_all_ranks(tmp_path, monkeypatch):
+    """Each has a path of its own: 100,000 long ones for each rank took gigabytes."""
+    long = "k" * 900
+    values = [{long: [value] * 40} for value in ("w0", "w1")]
+    sides = [[{"config": value, "begin": {"weights": value, "optimizer": []}}] * 3 for value in values]
+    runs = [of_ranks(tmp_path / name, *side) for name, side in zip("ab", sides, strict=True)]
+    every = diff_runs(*runs)
+    assert [len(section_of(every, name).differences) for name in ("config", "initial weights")] == [40, 120]
+    monkeypatch.setattr("datacheck.repro.diff.sections._LETTERS", 30_000)
+    few = diff_runs(*runs)
+    for name in ("config", "initial weights"):
+        letters = [len(one.name) for one in section_of(few, name).differences]
+        assert 29_000 < sum(letters) <= 30_000
+    assert (few.code, few.first.differences[0]) == (every.code, every.first.differences[0])
+
+
 def section_of(found, name):
     return next(one for one in found.sections if one.name == name)
 

@@ -79,8 +79,8 @@ def train(asked):
             recorder.evaluation("train", {"loss": loss}, seen=len(data), of=len(data))
 
 
-def main(asked, folder, modules, log):
-    """Train in this process, which was forked of one that has imported PyTorch: to import it takes 3 s.
+def started(asked, folder, modules, log):
+    """Start a training in a process that is forked of one that has imported PyTorch: to import it takes 3 s.
 
     Args:
         asked: what is planted.
@@ -88,6 +88,15 @@ def main(asked, folder, modules, log):
         modules: folders of modules, as in PYTHONPATH.
         log: file for standard error.
     """
+    forkserver = multiprocessing.get_context("forkserver")
+    forkserver.set_forkserver_preload(["tests.repro.train"])
+    process = forkserver.Process(target=main, args=(asked, str(folder), [*map(str, modules)], str(log)))
+    process.start()
+    return process
+
+
+def main(asked, folder, modules, log):
+    """Train in this process; arguments as of `started`."""
     with open(log, "wb") as file:
         os.dup2(file.fileno(), 2)
     multiprocessing.set_start_method("fork", force=True)  # of workers, as of a program of its own

@@ -86,6 +86,25 @@ def test_entries_that_match_nothing_any_more_are_reported(place):
     assert said == [f"DC005 baseline {known}: DC224 x: 1 of its 1 samples no longer fail: make it again"]
 
 
+def test_of_many_entries_that_match_nothing_the_first_are_told_in_few_words_and_the_others_counted(tmp_path):
+    path = tmp_path / "b.json"
+    said = {"format": baseline.FORMAT, "schema": "s", "reason": "r" * 9_000}
+    nobody = Judged([], [], [], np.ones(1, bool), [()], Texts.of([""]))
+
+    def told(known):
+        path.write_text(json.dumps(said | {"known": known}))
+        found = baseline.read(path)
+        assert len(found.why) < 1_000 + 50 + len(str(path))
+        return baseline.apply(found, nobody, make_table(["k"]))[1]
+
+    few = told({"DC224": {f"{n:03}": [] for n in range(100)}})
+    assert few == [f"DC005 baseline {path}: DC224 {n:03}: its entry no longer fail: make it again" for n in range(100)]
+    many = told({"D" * 5_000: {f"{n:03}" + "f" * 3_000: [] for n in range(103)}})
+    assert len(many) == 101
+    assert max(map(len, many)) < 500 + len(str(path))
+    assert many[-1] == f"DC005 baseline {path}: 3 more entries match no failing sample"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [("", "is no baseline"), ("[]", "is no baseline"), ('{"format": "x", "schema": "s", "known": {}}', "'x'"),

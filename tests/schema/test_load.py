@@ -398,6 +398,17 @@ def test_several_fitting_schemas_are_listed_with_their_files():
     assert str(caught.value).endswith("for example --schema minimind_sft")
 
 
+def test_fields_for_each_split_of_when_have_a_limit():
+    def text(fields, splits):
+        when = {f"split=s{n}": {"f0": {"optional": True}} for n in range(splits)}
+        head = {"datacheck": 1, "name": "x", "samples": {"files": "{split}.npz"}, "when": when}
+        return json.dumps(head | {"fields": {f"f{n}": {} for n in range(fields)}})
+
+    assert len(parse_schema(text(100, 199)).when) == 199
+    with pytest.raises(SchemaError, match=r"100 fields for 200 splits of when are 20,100 declarations; at most 20,000"):
+        parse_schema(text(100, 200))
+
+
 @pytest.mark.parametrize(
     ("fields", "whens", "letters", "said"),
     [

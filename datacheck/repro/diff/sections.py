@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ _PARTS = {  # of a capture
 }  # fmt: skip
 _TOLD = 3  # things that are not known
 _PATH = 1000  # characters of a name
-_MOST = 100_000  # differences of a section that are held
+_MOST, _LETTERS = 100_000, 16_000_000  # differences of a section that are held; characters of all their names
 _LEVELS = 32  # of a value that is shown
 _ABSENT = object()
 
@@ -49,7 +49,7 @@ class Section:
 
     Args:
         name: which.
-        differences: in name order, no more than 100,000.
+        differences: in name order, no more than 100,000, and of long names fewer.
         unknown: why it could not be compared; empty where it was.
         note: a sentence on what was found.
         step: from which on it differs, of what is seen in steps.
@@ -112,6 +112,16 @@ def _flat(value: Any) -> Any:
         if not level:
             return None if value is _ABSENT else value
     return f"nested deeper than {_LEVELS} levels"
+
+
+def _few(found: Iterable[Difference]) -> Iterator[Difference]:
+    """Yield as many differences as a section holds: each has a path of its own, of which a file makes each long."""
+    room = _LETTERS
+    for one in itertools.islice(found, _MOST):
+        room -= len(one.name)
+        if room < 0:
+            return
+        yield one
 
 
 def of_start(a: Run, b: Run, ignore: Sequence[str] = ()) -> list[Section]:
@@ -207,7 +217,7 @@ def _config(a: Run, b: Run) -> Section:
     unsaid = {"config", "command"} - {main} | ({"loader"} if not (a.loaders and b.loaders) else set())
     names = [name for name in {**one, **other} if name not in unsaid]
     mine, theirs = ({name: side[name] for name in names if name in side} for side in (one, other))
-    section = Section("config", list(itertools.islice(json_differences(mine, theirs), _MOST)))
+    section = Section("config", list(_few(json_differences(mine, theirs))))
     if not main:
         section.unknown = "no configuration and no command line that both have recorded"
     elif "config" in {*one} ^ {*other} and not section:
@@ -254,21 +264,10 @@ def _apart(a: Run, b: Run, rank: int | None = None) -> str:
 
 def _weights(a: Run, b: Run) -> Section:
     """Return the section of the initial weights, of all ranks that both have."""
-    section, unknown = Section("initial weights"), []
+    section, unknown = Section("initial weights"), list[str]()
     ranks = sorted({*a.traces} & {*b.traces})
-    for rank in ranks:
-        one, other = _begun(a, rank), _begun(b, rank)
-        whose = f" of rank {rank}" if len(ranks) > 1 else ""
-        for what in _BEGUN:
-            if apart := _apart(a, b, rank):
-                unknown.append(apart)
-            elif what not in one or what not in other:
-                where = "" if what not in one and what not in other else " in A" if what in other else " in B"
-                unknown.append(f"{what}{whose} not recorded{where}")
-            else:
-                found, why = _held(one[what], other[what], f"{what}{whose}")
-                section.differences += found
-                unknown += [why] if why else []
+    several = len(ranks) > 1
+    section.differences = [*_few(one for rank in ranks for one in _of_rank(a, b, rank, unknown, several=several))]
     said = "; ".join([*dict.fromkeys(unknown)][:2])
     if not section and len(unknown) == len(ranks) * len(_BEGUN):
         section.unknown = said or "no rank that both have"
@@ -277,12 +276,30 @@ def _weights(a: Run, b: Run) -> Section:
     return section
 
 
-def _held(one: Any, other: Any, name: str) -> tuple[list[Difference], str]:
-    """Return what differs of digests, and why some of them could not be compared."""
-    found = [*itertools.islice(json_differences(one, other, name), _MOST)]
-    alike = [pair for pair in found if not unlike(pair.a, pair.b)]
-    why = f"{name} digested on a device in one run and in main memory in the other"
-    return alike, why if len(alike) < len(found) else ""
+def _of_rank(a: Run, b: Run, rank: int, unknown: list[str], *, several: bool) -> Iterator[Difference]:
+    """Yield what differs of what a rank began with; add why some of it could not be compared to `unknown`."""
+    one, other = _begun(a, rank), _begun(b, rank)
+    whose = f" of rank {rank}" if several else ""
+    for what in _BEGUN:
+        if apart := _apart(a, b, rank):
+            unknown.append(apart)
+        elif what not in one or what not in other:
+            where = "" if what not in one and what not in other else " in A" if what in other else " in B"
+            unknown.append(f"{what}{whose} not recorded{where}")
+        else:
+            yield from _held(one[what], other[what], f"{what}{whose}", unknown)
+
+
+def _held(one: Any, other: Any, name: str, unknown: list[str]) -> Iterator[Difference]:
+    """Yield what differs of digests; add why some of them could not be compared to `unknown`."""
+    unsure = False
+    for pair in itertools.islice(json_differences(one, other, name), _MOST):
+        if unlike(pair.a, pair.b):
+            unsure = True
+        else:
+            yield pair
+    if unsure:
+        unknown.append(f"{name} digested on a device in one run and in main memory in the other")
 
 
 def weights_equal(a: Run, b: Run, rank: int) -> bool | None:
@@ -290,10 +307,11 @@ def weights_equal(a: Run, b: Run, rank: int) -> bool | None:
     one, other = _begun(a, rank), _begun(b, rank)
     if _apart(a, b, rank):
         return None
-    held = {what: _held(one[what], other[what], what) for what in {*one} & {*other}}
-    if any(found for found, _ in held.values()):
+    unknown: list[str] = []
+    both = {*one} & {*other}
+    if any(True for what in both for _ in _held(one[what], other[what], what, unknown)):
         return False
-    return True if "weights" in held and not any(why for _, why in held.values()) else None
+    return True if "weights" in both and not unknown else None
 
 
 def _begun(run: Run, rank: int) -> dict[str, Any]:
