@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,6 @@ from datacheck.demo import course
 from datacheck.testing import faults, synth
 from tests.conftest import REPOSITORY
 from tests.docs.pages import blocks
-from tests.repro.train import started
 from tests.s3.server import BUCKET, Server, environment
 
 Words = dict[str, str | tuple[str, ...]]
@@ -111,11 +112,12 @@ def record(**runs: dict[str, Any]) -> None:
     Path("bytes").mkdir()
     for i in range(1000):
         rng.standard_normal(8).astype(np.float32).tofile(f"bytes/{i:04d}.bin")
-    for name, asked in runs.items():
-        process = started({"runs": "runs", "name": name, "data": "bytes", **asked}, Path.cwd(), [REPOSITORY], "log")
-        process.join()
-        assert process.exitcode == 0, Path("log").read_text(encoding="utf-8")
-        process.close()
+    command = [sys.executable, str(REPOSITORY / "tests/repro/train.py")]
+    env = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    started = [subprocess.Popen(command, stdin=subprocess.PIPE, env=env, text=True) for _ in runs]
+    for process, (name, asked) in zip(started, runs.items(), strict=True):
+        process.communicate(json.dumps({"runs": "runs", "name": name, "data": "bytes", **asked}))
+        assert process.returncode == 0
 
 
 class Mine(Dataset):

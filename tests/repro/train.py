@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import multiprocessing
 import os
 import random
@@ -90,19 +91,23 @@ def started(asked, folder, modules, log):
     """
     forkserver = multiprocessing.get_context("forkserver")
     forkserver.set_forkserver_preload(["tests.repro.train"])
-    process = forkserver.Process(target=main, args=(asked, str(folder), [*map(str, modules)], str(log)))
+    process = forkserver.Process(target=_in_fork, args=(asked, str(folder), [*map(str, modules)], str(log)))
     process.start()
     return process
 
 
-def main(asked, folder, modules, log):
-    """Train in this process; arguments as of `started`."""
+def _in_fork(asked, folder, modules, log):
     with open(log, "wb") as file:
         os.dup2(file.fileno(), 2)
     multiprocessing.set_start_method("fork", force=True)  # of workers, as of a program of its own
     os.chdir(folder)
     os.environ["PYTHONPATH"] = os.pathsep.join(modules)
     sys.path[:0] = modules
+    main(asked)
+
+
+def main(asked):
+    """Train as asked, in this process."""
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002
     torch.manual_seed(asked.get("seed", 0))
@@ -112,3 +117,7 @@ def main(asked, folder, modules, log):
     for path in asked.get("libraries", []):
         ctypes.CDLL(path)
     train(asked)
+
+
+if __name__ == "__main__":  # asked on standard input, so that no command line differs
+    main(json.load(sys.stdin))
