@@ -59,7 +59,7 @@ class StoredArray:
         self._foreign, self._always = ours is None, place.verify == "always"
         with place.sound(f"{path}/{layout.ZARR}"):
             self.grid, self._chain = chain_of(document) if ours is None else (ours[0], Chain(ours[1]))
-            limits.check_chunk(self.grid.chunk_bytes)
+            limits.check_chunk(self.grid)
         self.codec = self._chain.codec
         self.dtype, self._row_bytes = np.dtype(self.grid.dtype).newbyteorder("<"), self.grid.row_bytes
         self.chunks = -(-self.grid.shape[0] // self.grid.chunk)

@@ -42,6 +42,7 @@ SPECS = {
 }
 SHAPE = ("chunk_grid", "configuration", "chunk_shape")
 CHUNK = ("codecs", 0, "configuration", "chunk_shape")
+ZSTD = Codec("zstd", 3)
 ROOT = ("attributes", "datacheck")
 OF_A_FIELD = "fields/joints/zarr.json"
 
@@ -430,6 +431,37 @@ def test_a_chunk_larger_than_any_is_refused_when_the_cache_is_opened(tmp_path):
         CorruptionError, match=r"zarr\.json.*inner chunks of 5,368,709,120 bytes; at most 4,294,967,296"
     ):
         open_cache(folder)
+
+
+def of_zeros(folder, path, rows):
+    """Store an array of rows of one byte as one compressed inner chunk of zeros."""
+    document = folder / path / "zarr.json"
+    for place in (("shape",), SHAPE, CHUNK):
+        rewritten(document, place, [rows])
+    rewritten(document, ("codecs", 0, "configuration", "codecs"), [{"name": "bytes"}, *ZSTD.document()])
+    frame = bytes(ZSTD.encode(memoryview(bytes(rows)), rows)[0][0])
+    index = layout.pack_index(layout.Grid("uint8", (rows,), rows, rows), np.array([len(frame)], np.uint64))
+    (folder / path / "c.0").write_bytes(frame + index)
+    digest = xxhash.xxh3_64_intdigest(bytes(rows)).to_bytes(8, "little")
+    edit(folder / "digests" / path / "c.0", lambda raw: digest + raw[8:])
+
+
+@pytest.mark.parametrize("size", [1 << 16, 1 << 20, 1 << 21])
+def test_one_row_takes_no_more_than_a_small_chunk(tmp_path, size):
+    """Chunks of zeros cost nothing to send, whatever they hold."""
+    specs = {"say": ArraySpec("uint8", (), layout.text_dim("say"), "text")}
+    folder = make_cache(tmp_path, specs, [{"say": "xy"}], k=1, codec=ZSTD)
+    of_zeros(folder, "fields/say", size)
+    rewritten(folder / "zarr.json", (*ROOT, "dims"), {layout.text_dim("say"): size})
+    sealed(folder)
+    if size > 1 << 20:
+        with pytest.raises(CorruptionError, match=r"chunks of 2,097,152 bytes; at most 1,048,576.* 2,097,152 rows"):
+            open_cache(folder)
+        return
+    cache = open_cache(folder)
+    assert cache.texts("say", [0]) == ["\0\0"]
+    held = cache._arrays["fields/say"].rows._last  # of each of thousands of fields
+    assert (held is not None) == (size == 1 << 16)
 
 
 def test_a_sample_larger_than_any_is_refused_when_the_cache_is_opened(tmp_path):
