@@ -91,6 +91,12 @@ def _separator(document: Mapping[str, Any]) -> str:
     return str(separator)
 
 
+def _absent(index: Array) -> Array:
+    """Return which chunks are of the fill value: those that are not stored, and those of no bytes."""
+    found: Array = (index[:, 0] == layout.ABSENT) | (index[:, 1] == 0)
+    return found
+
+
 class ForeignRows(ChunkRows):
     """Rows of files whose chunks lie in any order, with anything between them; an absent chunk is of the fill value.
 
@@ -114,15 +120,16 @@ class ForeignRows(ChunkRows):
         super().__init__(grid, chain.codec, store, files, [], check)
         if chain.sharded:
             self._index = [read_index(place, store, name, grid, first=chain.first) for name in files]
-            absent = sum(int((index[:, 0] == layout.ABSENT).sum()) for index in self._index) * grid.chunk_bytes
-            if absent > limits.ABSENT_BYTES:
-                place.fail(f"{path}: {absent:,} bytes of chunks that are not stored; at most {limits.ABSENT_BYTES:,}")
         else:
             sizes = [place.files.get(name, (-1, ""))[0] for name in files]
             missing = next((name for name, size in zip(files, sizes, strict=True) if size < 0), None)
             if missing is not None:
                 place.fail(f"{missing}: missing")
             self._index = [np.array([[0, size]], np.uint64) for size in sizes]
+        most = limits.ABSENT_BYTES if path.startswith("fields/") else limits.ABSENT_TABLE_BYTES
+        absent = sum(int(_absent(index).sum()) for index in self._index) * grid.chunk_bytes
+        if absent > most:
+            place.fail(f"{path}: {absent:,} bytes of chunks that are not stored; at most {most:,}")
 
     def _part(self, number: int) -> tuple[str, int, int]:
         g, j = divmod(number, self._grid.chunks_per_shard)

@@ -494,6 +494,53 @@ def test_chunks_that_are_not_stored_take_no_memory(tmp_path):
     assert peak < (1 << 30) + (4 << 20)  # the room for one sample was asked for, and not touched
 
 
+@pytest.mark.parametrize("table", ["samples/made", "samples/valid", "rows/P/length", "samples/key", "present/say"])
+def test_a_table_is_never_compressed(whole, tmp_path, table):
+    """Eighty million samples would be had for a megabyte: how many there are is then what a document says."""
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    rewritten(folder / table / "zarr.json", ("codecs", 0, "configuration", "codecs"), [PLAIN, *ZSTD.document()])
+    sealed(folder)
+    with pytest.raises(CorruptionError, match=rf"{table}/zarr\.json: .*codec"):
+        open_cache(folder, verify="manifest")
+
+
+def sparse(place, chunks, entry):
+    """A cache whose samples are all of chunks that are not stored, as `entry` says it in the index of each table."""
+    folder = make_cache(place, {"x": ArraySpec("uint8", ())}, [{"x": 0}], k=1, made=[False])
+    rows = chunks << 16
+    rewritten(folder / "zarr.json", (*ROOT, "samples"), rows)
+    rewritten(folder / "zarr.json", (*ROOT, "shard_samples"), rows)
+    for path in sorted({p.parent.relative_to(folder).as_posix() for p in folder.glob("[!d]*/**/c.0")}):
+        document = folder / path / "zarr.json"
+        said = json.loads(document.read_bytes())
+        if path in {"samples/key", "samples/origin"}:
+            continue
+        chunk = said["codecs"][0]["configuration"]["chunk_shape"][0] if path != "fields/x" else 1 << 16
+        for where, value in ((("shape",), rows), (SHAPE, rows), (CHUNK, chunk)):
+            rewritten(document, where, [value])
+        rewritten(document, ("codecs", 0, "configuration", "index_location"), "start")
+        index = np.tile(np.array(entry, "<u8"), (rows // chunk, 1)).tobytes()
+        (folder / path / "c.0").write_bytes(index + google_crc32c.value(index).to_bytes(4, "little"))
+        digest = xxhash.xxh3_64_intdigest(bytes(1 << 16)).to_bytes(8, "little")
+        raw = digest * (rows // chunk)
+        (folder / "digests" / path / "c.0").write_bytes(raw + bytes(1 << 16))
+    sealed(folder)
+    return folder
+
+
+@pytest.mark.parametrize("entry", [[layout.ABSENT, layout.ABSENT], [0, 0]], ids=["absent", "empty"])
+@pytest.mark.parametrize(("chunks", "refused"), [(256, False), (257, True)])
+def test_samples_of_tables_that_are_not_stored_are_few(tmp_path, entry, chunks, refused):
+    """Other writers leave out chunks that are all fill value: 16 million samples are had for nothing, and no more."""
+    cache = open_cache(sparse(tmp_path, chunks, entry))
+    if refused:
+        with pytest.raises(CorruptionError, match=r"samples/made: 16,842,752 bytes of chunks that are not stored"):
+            cache.made  # noqa: B018
+    else:
+        assert len(cache.made) == 16 << 20
+        assert not cache.made.any()
+
+
 def test_a_copy_that_keeps_zeros_as_holes_is_read(tmp_path):
     """As ``cp --sparse=always`` makes it: of the 40 MiB of this shard one byte a sample is stored."""
     rows = np.zeros((4, 10 << 20), np.uint8)
