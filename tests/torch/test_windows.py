@@ -171,6 +171,20 @@ def test_wrong_deltas_are_refused(said, message):
         Windows(**said)
 
 
+def test_a_batch_parses_no_steps_again(caches, monkeypatch):
+    """A cache may declare a million, of which each field of each batch made lists."""
+    dataset = CachedDataset(caches[0], windows=Windows(delta_indices={"action": [-1, 0], "step": [0, 2]}))
+    first = dataset[[1, 2]]["step"].tolist()
+    parsed = []
+    monkeypatch.setattr("datacheck.cache.windows._whole", lambda what, step: parsed.append(what) or step)
+    assert dataset[[1, 2]]["step"].tolist() == first == [[2, 4], [3, 5]]
+    assert parsed == []
+    with pytest.raises(ValueError, match="read-only"):
+        dataset.windows.offsets("step")[0] = 5
+    Windows(delta_indices={"action": [3]})
+    assert len(parsed) == 3  # the control: stride, history, and the step
+
+
 def test_deltas_of_fields_that_are_not_served_are_refused(caches):
     for name in ("reward", "task"):
         with pytest.raises(UsageError, match=rf"no field {name} along T is served; there is action, step"):
