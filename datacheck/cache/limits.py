@@ -14,6 +14,8 @@ CHUNK_BYTES = 4 << 30  # one inner chunk, decoded: of one row
 ROWS_BYTES = 1 << 20  # an inner chunk of several rows, decoded for any of them: 16 times what a build writes
 SAMPLE_BYTES = 4 << 30  # the fixed fields of one sample, and its rows of one other field
 WINDOW_BYTES = 1 << 30  # one window as the cache cuts them by default
+WINDOW_STEPS = 1 << 20  # the same, of one field
+WINDOWS_BYTES = 4 << 30  # such windows of one batch
 ABSENT_BYTES = 256 << 20  # chunks of a field that are not stored, as other writers leave out what is all fill value
 ABSENT_TABLE_BYTES = 16 << 20  # the same of a table, which is read as a whole
 

@@ -661,6 +661,8 @@ def test_windows_of_many_small_steps_are_too_large_too():
     documents.check_sizes({"length": 1 << 20}, fields)
     with pytest.raises(ValueError, match=r"windows of 69,793,218,560 bytes"):
         documents.check_sizes({"length": 1 << 30}, fields)
+    with pytest.raises(ValueError, match=r"windows of 1,048,577 steps; at most 1,048,576"):
+        documents.check_sizes({"length": 1 << 20, "history": 1}, fields)
 
 
 def test_a_text_of_too_many_json_values_is_damage(tmp_path):
