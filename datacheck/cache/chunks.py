@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from datacheck.cache import layout
 from datacheck.cache.codec import PLAIN, Codec
 from datacheck.cache.layout import Grid
 from datacheck.cache.store import Store
@@ -33,7 +34,7 @@ class ChunkRows:
             raises where it must not be.
 
     Notes:
-        Holds the last chunk of several rows that it served (64 KiB at most). Threads may share it.
+        Holds the last chunk of several rows that it served, where that has 64 KiB or less. Threads may share it.
     """
 
     def __init__(
@@ -117,7 +118,8 @@ class ChunkRows:
         for block in self._blocks(todo):
             for number, stored in zip(block, self._store.parts([self._part(n) for n in block]), strict=True):
                 raw = self._checked(number, stored)
-                if self._grid.chunk > 1:  # else the chunk is one row, which may be of any size
+                # one row may be of any size, and other writers make larger chunks; there may be thousands of fields
+                if self._grid.chunk > 1 and raw.nbytes <= layout.CHUNK_BYTES:
                     self._last = number, raw
                 yield raw
 

@@ -21,6 +21,7 @@ _LEVEL = 3  # where one is not said: zstd's own
 _MAGIC = 0xFD2FB528
 _BLOCK_HEADER, _CHECKSUM = 3, 4
 _RLE, _RESERVED = 1, 3  # types of blocks
+_BLOCKS, _BLOCK_BYTES = 256, 512  # so many blocks of a frame, and one more for so many bytes: zstd splits by 900
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,11 @@ class Codec:
 PLAIN = Codec()
 
 
+def most_stored(size: int) -> int:
+    """Return how many bytes are stored at most of a chunk of `size`: more than zstd makes of bytes without order."""
+    return size + (size >> 7) + 1024
+
+
 def _is_frame(stored: memoryview, size: int) -> bool:
     """Tell whether the bytes are exactly one zstd frame with a checksum and without a dictionary, of `size` bytes.
 
@@ -136,12 +142,19 @@ def _is_frame(stored: memoryview, size: int) -> bool:
     if not checksum or rest or not width or len(stored) < at + width:
         return False
     content = int.from_bytes(stored[at : at + width], "little") + (256 if width == 2 else 0)
-    return content == size and _end_of_blocks(stored, at + width) + _CHECKSUM == len(stored)
+    most = _BLOCKS + size // _BLOCK_BYTES
+    return content == size and _end_of_blocks(stored, at + width, most) + _CHECKSUM == len(stored)
 
 
-def _end_of_blocks(stored: memoryview, at: int) -> int:
-    """Return where the last block ends, or a place behind the end where the blocks make no sense."""
-    while at + _BLOCK_HEADER <= len(stored):
+def _end_of_blocks(stored: memoryview, at: int, most: int) -> int:
+    """Return where the last block ends, or a place behind the end: the blocks make no sense, or are more than `most`.
+
+    Notes:
+        A block may be empty, and takes its time here and in the library.
+    """
+    for _ in range(most):
+        if at + _BLOCK_HEADER > len(stored):
+            break
         header = int.from_bytes(stored[at : at + _BLOCK_HEADER], "little")
         kind, size = header >> 1 & 3, header >> 3
         if kind == _RESERVED:

@@ -86,7 +86,7 @@ def root_of(document: Mapping[str, Any]) -> layout.Root:
     return root
 
 
-_STEP_BYTES = 64  # that a step of a window takes besides its values: where it lies, and whether it is padding
+STEP_BYTES = 64  # that a step of a window takes besides its values: where it lies, and whether it is padding
 
 
 def check_sizes(said: Mapping[str, Any] | None, fields: Mapping[str, ArraySpec]) -> None:
@@ -108,10 +108,13 @@ def check_sizes(said: Mapping[str, Any] | None, fields: Mapping[str, ArraySpec])
         return
     before, behind = windows.extent
     steps = {name: max(before + 1 + behind, len(asked)) for name, asked in windows.deltas.items()}
-    own = ((name, spec) for name, spec in fields.items() if spec.dim == windows.dim)
-    size = sum(steps.get(name, before + 1 + behind) * (spec.item_bytes + _STEP_BYTES) for name, spec in own)
+    own = {n: steps.get(n, before + 1 + behind) for n, spec in fields.items() if spec.dim == windows.dim}
+    size = sum(count * (fields[name].item_bytes + STEP_BYTES) for name, count in own.items())
     if size > limits.WINDOW_BYTES:
         msg = f"windows of {size:,} bytes; at most {limits.WINDOW_BYTES:,} are served by default"
+        raise ValueError(msg)
+    if (most := max(own.values(), default=0)) > limits.WINDOW_STEPS:
+        msg = f"windows of {most:,} steps; at most {limits.WINDOW_STEPS:,} are served by default"
         raise ValueError(msg)
 
 

@@ -16,7 +16,7 @@ from datacheck.cache.chunks import ChunkRows
 from datacheck.cache.codec import PLAIN, Codec
 from datacheck.cache.layout import Grid
 from datacheck.cache.place import Place
-from datacheck.cache.shard_index import read_index
+from datacheck.cache.shard_index import check_stored, read_index
 from datacheck.cache.store import Store
 from datacheck.errors import CorruptionError
 
@@ -91,6 +91,19 @@ def _separator(document: Mapping[str, Any]) -> str:
     return str(separator)
 
 
+def _absent(index: Array) -> Array:
+    """Return which chunks are of the fill value: those that are not stored, and those of no bytes."""
+    found: Array = (index[:, 0] == layout.ABSENT) | (index[:, 1] == 0)
+    return found
+
+
+def _check_apart(place: Place, name: str, stored: Array) -> None:
+    """Fail where a byte of a file belongs to several chunks: a small file would be any number of rows."""
+    stored = stored[np.argsort(stored[:, 0], kind="stable")]
+    if (stored[1:, 0] < (stored[:, 0] + stored[:, 1])[:-1]).any():
+        place.fail(f"{name}: the shard index has chunks that lie over each other")
+
+
 class ForeignRows(ChunkRows):
     """Rows of files whose chunks lie in any order, with anything between them; an absent chunk is of the fill value.
 
@@ -103,7 +116,7 @@ class ForeignRows(ChunkRows):
         check: see `ChunkRows`.
 
     Raises:
-        CorruptionError: a file is missing, or its index is damaged.
+        CorruptionError: a file is missing, or its index is damaged or makes no sense.
     """
 
     def __init__(
@@ -114,15 +127,20 @@ class ForeignRows(ChunkRows):
         super().__init__(grid, chain.codec, store, files, [], check)
         if chain.sharded:
             self._index = [read_index(place, store, name, grid, first=chain.first) for name in files]
-            absent = sum(int((index[:, 0] == layout.ABSENT).sum()) for index in self._index) * grid.chunk_bytes
-            if absent > limits.ABSENT_BYTES:
-                place.fail(f"{path}: {absent:,} bytes of chunks that are not stored; at most {limits.ABSENT_BYTES:,}")
+            for name, index in zip(files, self._index, strict=True):
+                _check_apart(place, name, index[~_absent(index)])
         else:
             sizes = [place.files.get(name, (-1, ""))[0] for name in files]
             missing = next((name for name, size in zip(files, sizes, strict=True) if size < 0), None)
             if missing is not None:
                 place.fail(f"{missing}: missing")
             self._index = [np.array([[0, size]], np.uint64) for size in sizes]
+            for name, index in zip(files, self._index, strict=True):
+                check_stored(place, name, grid, index[:, 1])
+        most = limits.ABSENT_BYTES if path.startswith("fields/") else limits.ABSENT_TABLE_BYTES
+        absent = sum(int(_absent(index).sum()) for index in self._index) * grid.chunk_bytes
+        if absent > most:
+            place.fail(f"{path}: {absent:,} bytes of chunks that are not stored; at most {most:,}")
 
     def _part(self, number: int) -> tuple[str, int, int]:
         g, j = divmod(number, self._grid.chunks_per_shard)

@@ -10,10 +10,14 @@ _OF_SOURCES = {layout.SOURCES, layout.FINDINGS, layout.BUILD}
 _BYTES = {layout.MANIFEST: 64 << 20}  # 700,000 files
 VALUES = 8_000_000  # of one JSON document: an empty object takes 3 bytes in the file and 72 in memory
 SAMPLES = 1 << 32
-CHUNK_BYTES = 4 << 30  # one inner chunk, decoded
+CHUNK_BYTES = 4 << 30  # one inner chunk, decoded: of one row
+ROWS_BYTES = 1 << 20  # an inner chunk of several rows, decoded for any of them: 16 times what a build writes
 SAMPLE_BYTES = 4 << 30  # the fixed fields of one sample, and its rows of one other field
 WINDOW_BYTES = 1 << 30  # one window as the cache cuts them by default
-ABSENT_BYTES = 256 << 20  # chunks of an array that are not stored, as other writers leave out what is all fill value
+WINDOW_STEPS = 1 << 20  # the same, of one field
+WINDOWS_BYTES = 4 << 30  # such windows of one batch
+ABSENT_BYTES = 256 << 20  # chunks of a field that are not stored, as other writers leave out what is all fill value
+ABSENT_TABLE_BYTES = 16 << 20  # the same of a table, which is read as a whole
 
 
 def most_bytes(path: str) -> int:
@@ -26,8 +30,9 @@ def most_values(path: str) -> int:
     return 2 * VALUES if path in _OF_SOURCES else VALUES
 
 
-def check_chunk(size: int) -> None:
+def check_chunk(grid: layout.Grid) -> None:
     """Raise `ValueError` where an inner chunk has more bytes than may be decoded."""
-    if size > CHUNK_BYTES:
-        msg = f"inner chunks of {size:,} bytes; at most {CHUNK_BYTES:,} are read"
+    most, rows = (CHUNK_BYTES, "one row") if grid.chunk == 1 else (ROWS_BYTES, f"{grid.chunk:,} rows")
+    if grid.chunk_bytes > most:
+        msg = f"inner chunks of {grid.chunk_bytes:,} bytes; at most {most:,} are read of one that holds {rows}"
         raise ValueError(msg)

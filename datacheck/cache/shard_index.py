@@ -9,6 +9,7 @@ import google_crc32c
 import numpy as np
 
 from datacheck.cache import layout
+from datacheck.cache.codec import most_stored
 from datacheck.cache.layout import Grid
 from datacheck.cache.place import Place
 from datacheck.cache.store import Store
@@ -30,7 +31,8 @@ def read_index(place: Place, store: Store, name: str, grid: Grid, *, first: bool
         first: whether the index lies at the beginning of the file; else at its end.
 
     Raises:
-        CorruptionError: the size or the crc32c is wrong, or the index points outside of the file.
+        CorruptionError: the size or the crc32c is wrong, the index points outside of the file, or a chunk has more
+            bytes than any codec makes of it.
     """
     size, said = layout.index_bytes(grid), place.files.get(name, (-1, ""))[0]
     length = store.size(name)
@@ -48,7 +50,20 @@ def read_index(place: Place, store: Store, name: str, grid: Grid, *, first: bool
     room = np.uint64(length - (0 if first else size))
     if (present[:, 0] > room).any() or (present[:, 1] > room - present[:, 0]).any():
         place.fail(f"{name}: the shard index points outside of the file")
+    check_stored(place, name, grid, present[:, 1])
     return index
+
+
+def check_stored(place: Place, name: str, grid: Grid, sizes: Array) -> None:
+    """Fail where chunks have more bytes than a codec makes of them: reading would take longer than what is served.
+
+    Shapes:
+        sizes: uint64 (inner chunks) [bytes] as stored
+    """
+    most = most_stored(grid.chunk_bytes)
+    if len(sizes) and int(sizes.max()) > most:
+        what = f"a chunk of {int(sizes.max()):,} bytes; at most {most:,} are read of {grid.chunk_bytes:,} decoded"
+        place.fail(f"{name}: {what}")
 
 
 def chunk_sizes(place: Place, store: Store, path: str, grid: Grid, g: int) -> tuple[Array, bool]:

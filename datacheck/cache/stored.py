@@ -17,7 +17,7 @@ from datacheck.aligned import empty
 from datacheck.cache import layout, limits
 from datacheck.cache.alongside import alongside
 from datacheck.cache.chunks import ChunkRows
-from datacheck.cache.codec import PLAIN
+from datacheck.cache.codec import PLAIN, Codec
 from datacheck.cache.foreign import Chain, ForeignRows, chain_of
 from datacheck.cache.indices import chunks_of
 from datacheck.cache.maps import HeldRows, MappedRows, ReadRows, Rows
@@ -34,6 +34,13 @@ _OPEN_FILES = 127  # of one array that is read and not mapped, and their folder
 _ALONGSIDE = 16  # requests for indices
 _CHECKED = 1 << 23  # bytes that are digested while they still lie in a near cache
 _FETCHED = ("fields/", layout.sample_path("key"), layout.sample_path("origin"))  # by chunks; all else is small
+
+
+def _check_codec(path: str, codec: Codec) -> None:
+    """Raise `ValueError` where a table is compressed: a cache has as many samples as bytes of tables, or nearly."""
+    if codec != PLAIN and not path.startswith("fields/"):
+        msg = f"codec {codec}; only fields may be compressed"
+        raise ValueError(msg)
 
 
 class StoredArray:
@@ -59,7 +66,8 @@ class StoredArray:
         self._foreign, self._always = ours is None, place.verify == "always"
         with place.sound(f"{path}/{layout.ZARR}"):
             self.grid, self._chain = chain_of(document) if ours is None else (ours[0], Chain(ours[1]))
-            limits.check_chunk(self.grid.chunk_bytes)
+            limits.check_chunk(self.grid)
+            _check_codec(path, self._chain.codec)
         self.codec = self._chain.codec
         self.dtype, self._row_bytes = np.dtype(self.grid.dtype).newbyteorder("<"), self.grid.row_bytes
         self.chunks = -(-self.grid.shape[0] // self.grid.chunk)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, TypeGuard, get_args
 
 import numpy as np
@@ -20,7 +21,7 @@ _MOST_STEPS = 2**53  # whole numbers that a float holds
 _TOLERANCE = 1e-4  # seconds, as LeRobot's
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Windows:
     """How episodes are cut: an item is a step of an episode, and what is served are the steps around it.
 
@@ -102,8 +103,8 @@ class Windows:
         """What stands outside of an episode."""
         return "zero" if self.pad == "zero" else "edge"
 
-    @property
-    def deltas(self) -> dict[str, list[int]]:
+    @cached_property
+    def deltas(self) -> dict[str, tuple[int, ...]]:
         """By field: the steps to serve, counted from the item's; those in seconds made steps.
 
         Raises:
@@ -120,7 +121,7 @@ class Windows:
             if not steps:
                 msg = f"windows: no step of {name} is asked for; leave the field out with fields=[...]"
                 raise UsageError(msg)
-        return found
+        return {name: tuple(steps) for name, steps in found.items()}
 
     def _step(self, name: str, second: float) -> int:
         if not _is_number(self.fps) or not 0 < self.fps < math.inf:
@@ -134,12 +135,17 @@ class Windows:
 
     def offsets(self, name: str) -> Array | None:
         """Return the steps of a field that are served, counted from the item's; None: that step, without an axis."""
-        steps = self.deltas.get(name)
-        if steps is not None:
-            return np.array(steps, dtype=np.int64)
-        return None if self.length is None else np.arange(-self.history, self.length)
+        return self._offsets.get(name, self._around)
 
-    @property
+    @cached_property
+    def _offsets(self) -> dict[str, Array]:
+        return {name: _frozen(np.array(steps, dtype=np.int64)) for name, steps in self.deltas.items()}
+
+    @cached_property
+    def _around(self) -> Array | None:
+        return None if self.length is None else _frozen(np.arange(-self.history, self.length))
+
+    @cached_property
     def extent(self) -> tuple[int, int]:
         """The farthest steps before and behind an item's own, 0 or more each."""
         asked = [step for steps in self.deltas.values() for step in steps]
@@ -163,6 +169,12 @@ class Windows:
         if self.short != "pad":
             counts = np.where(lengths < self.least, 0, counts)
         return np.where(lengths > 0, counts, 0).astype(np.int64)
+
+
+def _frozen(steps: Array) -> Array:
+    """Return what each batch is given, so that nobody changes it."""
+    steps.flags.writeable = False
+    return steps
 
 
 def _whole(what: str, value: Any) -> int:

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from datacheck.cache import Cache, Windows, open_cache
+from datacheck.cache import Cache, Windows, limits, open_cache
+from datacheck.cache.documents import STEP_BYTES
 from datacheck.cache.find import choose_cache
 from datacheck.cache.place import Verify
 from datacheck.cache.reader import Io
@@ -195,7 +196,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
 
         Raises:
             IndexError: an index is out of range.
-            UsageError: a sample is invalid and ``on_invalid="raise"``.
+            UsageError: a sample is invalid and ``on_invalid="raise"``; windows of the cache's own take more than 4 GiB.
             CorruptionError: what is stored is not what was written.
             BudgetExceededError: the transform refused too many samples.
         """
@@ -299,7 +300,29 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         """Whether rows are copied as they lie, and no chunk is decoded or fetched whole: of two parts, by each."""
         return isinstance(self.cache.path, Path) and self.cache.compression in {"none", ""}
 
+    @cached_property
+    def _window_bytes(self) -> int:
+        """What a window takes that nobody but the cache asks for; 0 where there is none."""
+        windows = self.windows if self._windows_asked is None else None
+        if windows is None:
+            return 0
+        own = [(name, spec) for name in self.fields if (spec := self.cache.fields[name]).dim == windows.dim]
+        steps = ((windows.offsets(name), spec.item_bytes + STEP_BYTES) for name, spec in own)
+        return sum((1 if offsets is None else len(offsets)) * size for offsets, size in steps)
+
+    def _check_windows(self, count: int) -> None:
+        """Refuse a batch of more memory than a cache may ask for: what pads windows is stored nowhere."""
+        size, most = count * self._window_bytes, limits.WINDOWS_BYTES
+        if size > most:
+            msg = (
+                f"{self._path}: {count:,} windows as the cache cuts them take {size:,} bytes; at most {most:,} are "
+                f"read at once. Use a smaller batch (at most {most // self._window_bytes:,}), or say how to cut with "
+                "windows=Windows(...)."
+            )
+            raise UsageError(msg)
+
     def _gather(self, items: Array, memory: Memory, *, apart: bool = False) -> Batch:
+        self._check_windows(len(items))
         samples, cache, windows = self._items.samples(items), self.cache, self.windows
         columns: dict[str, Column] = {}
         for name in self.fields:

@@ -12,13 +12,14 @@ import tracemalloc
 import numpy as np
 import pyarrow as pa
 import pytest
+import xxhash
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numcodecs.zstd import Zstd
 
 from datacheck.cache import chunks, layout, maps, open_cache
-from datacheck.cache.codec import PLAIN, Codec
+from datacheck.cache.codec import PLAIN, Codec, most_stored
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
 from datacheck.cache.store import open_store
 from datacheck.cache.verify import verify
@@ -164,6 +165,36 @@ def test_nothing_but_one_whole_frame_is_taken(data):
     refused(frame, len(raw) - 1)
     refused(Zstd(level=3, checksum=False).encode(raw), len(raw))
     refused(data.draw(st.binary(max_size=60)), len(raw))
+
+
+@pytest.mark.parametrize(("empty", "taken"), [(0, True), (255, True), (256, False), (100_000, False)])
+def test_a_frame_has_few_blocks(empty, taken):
+    """Each takes its time, and may be empty."""
+    raw = bytes(range(8))
+    blocks = bytes(3) * empty + ((8 << 3) | 1).to_bytes(3, "little") + raw
+    frame = struct.pack("<IBB", 0xFD2FB528, 0x24, 8) + blocks + struct.pack("<I", xxhash.xxh64_intdigest(raw) % 2**32)
+    if not taken:
+        return refused(frame, 8)
+    out = bytearray(8)
+    ZSTD.decode(memoryview(frame), memoryview(out))
+    assert bytes(out) == raw
+    return None
+
+
+@pytest.mark.parametrize("level", [1, 3, 9, 15, 19, 22])
+@pytest.mark.parametrize("size", [8, 300, 65536, 1 << 20])
+def test_no_frame_of_zstd_is_too_large_or_has_too_many_blocks(level, size):
+    """Bytes without order, and those of which the parts are so different that they are split."""
+    rng = np.random.default_rng(size)
+    odd = rng.integers(0, 256, size, np.uint8)
+    parts = [rng.integers(0, 1 + i % 7 * 40, 1024, np.uint8) for i in range(-(-size // 1024))]
+    words = rng.integers(97, 123, (50, 4), np.uint8)[rng.integers(0, 50, -(-size // 4))].reshape(-1)[:size]
+    for raw in (odd, np.concatenate(parts)[:size], words):
+        (frame,), _ = Codec("zstd", level).encode(memoryview(raw), size)
+        assert len(frame) <= most_stored(size)
+        out = bytearray(size)
+        ZSTD.decode(memoryview(frame), memoryview(out))
+        assert bytes(out) == raw.tobytes()
 
 
 def test_a_frame_cannot_ask_for_memory():

@@ -42,6 +42,7 @@ SPECS = {
 }
 SHAPE = ("chunk_grid", "configuration", "chunk_shape")
 CHUNK = ("codecs", 0, "configuration", "chunk_shape")
+ZSTD = Codec("zstd", 3)
 ROOT = ("attributes", "datacheck")
 OF_A_FIELD = "fields/joints/zarr.json"
 
@@ -393,8 +394,11 @@ def test_codecs_of_an_index_are_those_of_the_format(whole, tmp_path, codecs):
 
 @pytest.mark.parametrize("separator", [".", "/"])
 @pytest.mark.parametrize("sharded", [True, False])
-def test_a_chunk_takes_no_more_than_is_declared_of_it(tmp_path, separator, sharded):
-    """Of 16 bytes declared 64 MiB come: whatever the order and the names of the files."""
+@pytest.mark.parametrize(
+    ("size", "refused"), [(16 << 20, "does not decompress"), (64 << 20, "at most 1,056 are read of 32 decoded")]
+)
+def test_a_chunk_takes_no_more_than_is_declared_of_it(tmp_path, separator, sharded, size, refused):
+    """Of 32 bytes declared 16 or 64 MiB come: whatever the order and the names of the files."""
     folder = make_cache(tmp_path, {"x": ArraySpec("float32", (4,))}, [{"x": np.arange(4, dtype=np.float32)}] * 2, k=2)
     attributes = json.loads((folder / "fields/x/zarr.json").read_text())["attributes"]
     shutil.rmtree(folder / "fields/x")
@@ -407,13 +411,13 @@ def test_a_chunk_takes_no_more_than_is_declared_of_it(tmp_path, separator, shard
     sealed(folder)
     assert open_cache(folder).gather("x", [1, 0]).tolist() == [[0, 1, 2, 3]] * 2
     assert verify(folder, "values") == []
-    bomb = bytes(Codec("zstd", 3).encode(memoryview(bytes(64 << 20)), 64 << 20)[0][0])
+    bomb = bytes(Codec("zstd", 3).encode(memoryview(bytes(size)), size)[0][0])
     index = np.array([[0, len(bomb)]], "<u8").tobytes() if sharded else b""
     crc = google_crc32c.value(index).to_bytes(4, "little") if sharded else b""
     (folder / "fields/x" / separator.join("c00")).write_bytes(bomb + index + crc)
     sealed(folder)
     peak, said = traced(lambda: open_cache(folder, verify="manifest").gather("x", [0]))
-    assert "does not decompress" in said
+    assert refused in said
     assert peak < 4 << 20
 
 
@@ -430,6 +434,37 @@ def test_a_chunk_larger_than_any_is_refused_when_the_cache_is_opened(tmp_path):
         CorruptionError, match=r"zarr\.json.*inner chunks of 5,368,709,120 bytes; at most 4,294,967,296"
     ):
         open_cache(folder)
+
+
+def of_zeros(folder, path, rows):
+    """Store an array of rows of one byte as one compressed inner chunk of zeros."""
+    document = folder / path / "zarr.json"
+    for place in (("shape",), SHAPE, CHUNK):
+        rewritten(document, place, [rows])
+    rewritten(document, ("codecs", 0, "configuration", "codecs"), [{"name": "bytes"}, *ZSTD.document()])
+    frame = bytes(ZSTD.encode(memoryview(bytes(rows)), rows)[0][0])
+    index = layout.pack_index(layout.Grid("uint8", (rows,), rows, rows), np.array([len(frame)], np.uint64))
+    (folder / path / "c.0").write_bytes(frame + index)
+    digest = xxhash.xxh3_64_intdigest(bytes(rows)).to_bytes(8, "little")
+    edit(folder / "digests" / path / "c.0", lambda raw: digest + raw[8:])
+
+
+@pytest.mark.parametrize("size", [1 << 16, 1 << 20, 1 << 21])
+def test_one_row_takes_no_more_than_a_small_chunk(tmp_path, size):
+    """Chunks of zeros cost nothing to send, whatever they hold."""
+    specs = {"say": ArraySpec("uint8", (), layout.text_dim("say"), "text")}
+    folder = make_cache(tmp_path, specs, [{"say": "xy"}], k=1, codec=ZSTD)
+    of_zeros(folder, "fields/say", size)
+    rewritten(folder / "zarr.json", (*ROOT, "dims"), {layout.text_dim("say"): size})
+    sealed(folder)
+    if size > 1 << 20:
+        with pytest.raises(CorruptionError, match=r"chunks of 2,097,152 bytes; at most 1,048,576.* 2,097,152 rows"):
+            open_cache(folder)
+        return
+    cache = open_cache(folder)
+    assert cache.texts("say", [0]) == ["\0\0"]
+    held = cache._arrays["fields/say"].rows._last  # of each of thousands of fields
+    assert (held is not None) == (size == 1 << 16)
 
 
 def test_a_sample_larger_than_any_is_refused_when_the_cache_is_opened(tmp_path):
@@ -460,6 +495,89 @@ def test_chunks_that_are_not_stored_take_no_memory(tmp_path):
     peak, said = traced(lambda: open_cache(folder, verify="manifest").gather("x", [0]))
     assert "2,147,483,648 bytes of chunks that are not stored; at most 268,435,456" in said
     assert peak < (1 << 30) + (4 << 20)  # the room for one sample was asked for, and not touched
+
+
+@pytest.mark.parametrize("table", ["samples/made", "samples/valid", "rows/P/length", "samples/key", "present/say"])
+def test_a_table_is_never_compressed(whole, tmp_path, table):
+    """Eighty million samples would be had for a megabyte: how many there are is then what a document says."""
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    rewritten(folder / table / "zarr.json", ("codecs", 0, "configuration", "codecs"), [PLAIN, *ZSTD.document()])
+    sealed(folder)
+    with pytest.raises(CorruptionError, match=rf"{table}/zarr\.json: .*codec"):
+        open_cache(folder, verify="manifest")
+
+
+def sparse(place, chunks, entry):
+    """A cache whose samples are all of chunks that are not stored, as `entry` says it in the index of each table."""
+    folder = make_cache(place, {"x": ArraySpec("uint8", ())}, [{"x": 0}], k=1, made=[False])
+    rows = chunks << 16
+    rewritten(folder / "zarr.json", (*ROOT, "samples"), rows)
+    rewritten(folder / "zarr.json", (*ROOT, "shard_samples"), rows)
+    for path in sorted({p.parent.relative_to(folder).as_posix() for p in folder.glob("[!d]*/**/c.0")}):
+        document = folder / path / "zarr.json"
+        said = json.loads(document.read_bytes())
+        if path in {"samples/key", "samples/origin"}:
+            continue
+        chunk = said["codecs"][0]["configuration"]["chunk_shape"][0] if path != "fields/x" else 1 << 16
+        for where, value in ((("shape",), rows), (SHAPE, rows), (CHUNK, chunk)):
+            rewritten(document, where, [value])
+        rewritten(document, ("codecs", 0, "configuration", "index_location"), "start")
+        index = np.tile(np.array(entry, "<u8"), (rows // chunk, 1)).tobytes()
+        (folder / path / "c.0").write_bytes(index + google_crc32c.value(index).to_bytes(4, "little"))
+        digest = xxhash.xxh3_64_intdigest(bytes(1 << 16)).to_bytes(8, "little")
+        raw = digest * (rows // chunk)
+        (folder / "digests" / path / "c.0").write_bytes(raw + bytes(1 << 16))
+    sealed(folder)
+    return folder
+
+
+@pytest.mark.parametrize("entry", [[layout.ABSENT, layout.ABSENT], [0, 0]], ids=["absent", "empty"])
+@pytest.mark.parametrize(("chunks", "refused"), [(256, False), (257, True)])
+def test_samples_of_tables_that_are_not_stored_are_few(tmp_path, entry, chunks, refused):
+    """Other writers leave out chunks that are all fill value: 16 million samples are had for nothing, and no more."""
+    cache = open_cache(sparse(tmp_path, chunks, entry))
+    if refused:
+        with pytest.raises(CorruptionError, match=r"samples/made: 16,842,752 bytes of chunks that are not stored"):
+            cache.made  # noqa: B018
+    else:
+        assert len(cache.made) == 16 << 20
+        assert not cache.made.any()
+
+
+@pytest.mark.parametrize(
+    ("blocks", "apart", "said"),
+    [
+        (0, True, ""),
+        (0, False, r"fields/x/c\.0: the shard index has chunks that lie over each other"),
+        (300, True, "does not decompress"),
+        (2700, True, r"fields/x/c\.0: a chunk of 8,121 bytes; at most 1,032 are read of 8 decoded"),
+    ],
+)
+@pytest.mark.parametrize("sharded", [True, False])
+def test_a_chunk_is_stored_in_no_more_bytes_than_it_may_have_and_once(tmp_path, blocks, apart, said, sharded):
+    """One frame of millions of empty blocks, which is that of every sample, took a second of each."""
+    folder = make_cache(tmp_path, {"x": ArraySpec("float64", ())}, [{"x": 1.5}] * 4, k=4, codec=ZSTD)
+    path, raw = folder / "fields/x/zarr.json", np.array(1.5).tobytes()
+    head, last = (0xFD2FB528).to_bytes(4, "little") + bytes([0x24, 8]), (8 << 3 | 1).to_bytes(3, "little")
+    frame = head + bytes(3 * blocks) + last + raw + xxhash.xxh64_digest(raw)[:3:-1]
+    if sharded:
+        rewritten(path, CHUNK, [1])
+        index = np.array([[len(frame) * i if apart else 0, len(frame)] for i in (2, 0, 3, 1)], "<u8").tobytes()
+        crc = google_crc32c.value(index).to_bytes(4, "little")
+        (folder / "fields/x/c.0").write_bytes(frame * (4 if apart else 1) + index + crc)
+    else:
+        rewritten(path, ("codecs",), [PLAIN, *ZSTD.document()])
+        rewritten(path, SHAPE, [1])
+        for i in range(4):
+            (folder / f"fields/x/c.{i}").write_bytes(frame)
+    digests = xxhash.xxh3_64_intdigest(raw).to_bytes(8, "little") * 4
+    edit(folder / "digests/fields/x/c.0", lambda raw: digests + raw[32:])
+    sealed(folder)
+    if not said or not (sharded or apart):
+        assert open_cache(folder).gather("x", [3, 0]).tolist() == [1.5, 1.5]
+        return
+    with pytest.raises(CorruptionError, match=said):
+        open_cache(folder).gather("x", [3, 0])
 
 
 def test_a_copy_that_keeps_zeros_as_holes_is_read(tmp_path):
@@ -582,6 +700,8 @@ def test_windows_of_many_small_steps_are_too_large_too():
     documents.check_sizes({"length": 1 << 20}, fields)
     with pytest.raises(ValueError, match=r"windows of 69,793,218,560 bytes"):
         documents.check_sizes({"length": 1 << 30}, fields)
+    with pytest.raises(ValueError, match=r"windows of 1,048,577 steps; at most 1,048,576"):
+        documents.check_sizes({"length": 1 << 20, "history": 1}, fields)
 
 
 def test_a_text_of_too_many_json_values_is_damage(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datacheck.cache import limits
 from datacheck.cache.codec import Codec
 from datacheck.errors import UsageError
 from datacheck.sample import ArraySpec
@@ -169,6 +170,34 @@ def test_delta_timestamps_are_those_of_lerobot(caches):
 def test_wrong_deltas_are_refused(said, message):
     with pytest.raises(UsageError, match=message):
         Windows(**said)
+
+
+def test_a_cache_asks_for_no_more_than_a_batch_may_take(tmp_path, monkeypatch):
+    """One episode of five steps is a window of a million, where its edge pads it."""
+    cut = {"dim": "T", "length": 3, "stride": 1, "pad": "edge", "short": "pad"}
+    folder = make_cache(tmp_path, SPECS, WRITTEN, k=2, windows=cut)
+    dataset = CachedDataset(folder)
+    monkeypatch.setattr(limits, "WINDOWS_BYTES", 900)
+    assert dataset[[0, 1]]["action"].shape == (2, 3, 2)  # 2 fields of 3 steps of 8 bytes, and 64 beside each
+    with pytest.raises(UsageError, match=r"3 windows .* take 1,296 bytes; at most 900 .*\(at most 2\), .*windows="):
+        dataset[[0, 1, 2]]
+    assert CachedDataset(folder, fields=["step"])[[0, 1, 2]]["step"].shape == (3, 3)
+    assert CachedDataset(folder, windows=Windows(**cut))[[0, 1, 2]]["action"].shape == (3, 3, 2)
+    assert CachedDataset(folder, windows=False, fields=["task"])[[0, 1, 2, 3, 4, 5]]["task"].shape == (6,)
+
+
+def test_a_batch_parses_no_steps_again(caches, monkeypatch):
+    """A cache may declare a million, of which each field of each batch made lists."""
+    dataset = CachedDataset(caches[0], windows=Windows(delta_indices={"action": [-1, 0], "step": [0, 2]}))
+    first = dataset[[1, 2]]["step"].tolist()
+    parsed = []
+    monkeypatch.setattr("datacheck.cache.windows._whole", lambda what, step: parsed.append(what) or step)
+    assert dataset[[1, 2]]["step"].tolist() == first == [[2, 4], [3, 5]]
+    assert parsed == []
+    with pytest.raises(ValueError, match="read-only"):
+        dataset.windows.offsets("step")[0] = 5
+    Windows(delta_indices={"action": [3]})
+    assert len(parsed) == 3  # the control: stride, history, and the step
 
 
 def test_deltas_of_fields_that_are_not_served_are_refused(caches):
