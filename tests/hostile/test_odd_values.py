@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from datacheck.cache.documents import check_sizes
-from datacheck.fix.lists import _told
 from datacheck.repro.captures import differences
 from datacheck.repro.diff.sections import json_differences
 from datacheck.repro.runs.read import _line
 from datacheck.runtime.documents import parse_json
 from datacheck.sample import ArraySpec, Block, Column, Origin, Piece
+from datacheck.schema.load import parse_schema
+from datacheck.sources import plan_work
+from datacheck.sources.listing import list_files
 from datacheck.transforms.cast import lost
 from tests.rules.harness import judged, measured, schema_of
 
@@ -126,5 +128,10 @@ def test_windows_that_ask_for_one_step_often_count_each_time(count):
 
 @pytest.mark.parametrize("line", ["plain", "good'x", 'a"b', "a'b\"c", "a\tb", r"a\tb", "x as 'y', z"])
 @pytest.mark.parametrize("path", ["train.txt", "a as 'b', c.txt"])
-def test_a_list_and_its_line_are_taken_as_they_are(path, line):
-    assert _told(f"{path} as {line!r}, but there is no such file", {path: path}) == (path, line)
+def test_a_list_and_its_line_are_noted_as_they_are(tmp_path, path, line):
+    """`fix` leaves the line out of the list, whatever either looks like."""
+    np.save(tmp_path / "good.npy", np.zeros(3))
+    (tmp_path / path).write_text(f"good\n{line}\n")
+    schema = parse_schema("datacheck: 1\nname: t\nsamples: {files: '{id}.npy', list: '{split}.txt'}\nfields: {'*': {}}")
+    notes = plan_work(schema, list_files(tmp_path)).notes
+    assert [note.about for note in notes if "list" in note.about] == [{"list": path, "line": line}]
