@@ -28,8 +28,8 @@ def signature(name="x", kind="array", dtype="float32", rank=2, item=(3,), key="k
     return [{"keys": [key], "fields": {name: [[kind, dtype, rank, list(item)], np.array([length])]}}]
 
 
-def row(key="k", name="x", digest="0123456789abcdef"):
-    return {"rows": [[key, [name], [digest]]], "unread": [], "lacking": False}
+def row(key="a", name="x", digests="0" * 16):
+    return {"blocks": [[[name], [key], digests]], "unread": [], "lacking": False}
 
 
 def drawn(key="k", name="x", why="", kind="text", **more):
@@ -49,7 +49,7 @@ CASES = {
         ],
     ),
     "datacheck.repro.data.samples:digest_items": (
-        row(), [row(key=HALF), row(name=HALF), row(digest="12"), row(digest="g" * 16), row(digest="0" * 17)],
+        row(), [row(key=HALF), row(name=HALF), row(digests="12"), row(digests="g" * 16), row(digests="0" * 17)],
     ),
     "datacheck.preview.reading:draw_items": (
         drawn(), [drawn(key=HALF), drawn(name=HALF), drawn(why=HALF), drawn(text=np.zeros(2)), drawn(kind=None)],
