@@ -546,7 +546,7 @@ def _ended(name: str, code: int | None, words: str) -> str:
     if code == _NO_MEMORY:
         return "needs more memory than a sample may take"
     if code == _LIMITED:
-        return f"{name} was left without memory by another program"
+        return f"{name} was limited to less memory than it began with"
     how = f"ended with status {code}"
     if code is not None and code < 0:
         known = {one.value: one.name for one in signal.Signals}  # not all have a name

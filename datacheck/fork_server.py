@@ -186,7 +186,7 @@ def _key(environment: Mapping[str, str], folders: Sequence[str]) -> str:
     status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
     umask = next((line for line in status.splitlines() if line.startswith("Umask")), "")
     return repr((
-        sorted(said for said in environment.items() if said[0].startswith(_AT_START)), list(folders), umask,
+        sorted(pair for pair in environment.items() if pair[0].startswith(_AT_START)), list(folders), umask,
         _limits(), os.getpriority(os.PRIO_PROCESS, 0), sorted(os.sched_getaffinity(0)),
         os.getresuid(), os.getresgid(), os.getgroups(),
     ))  # fmt: skip
@@ -249,12 +249,12 @@ def _request(server: _Server, order: list[Any], counter: int, errors: int) -> Fo
         theirs.enter_context(stdout)
         folder = os.open(".", os.O_PATH | os.O_DIRECTORY)
         theirs.callback(os.close, folder)
-        said = json.dumps(order).encode()
+        request = json.dumps(order).encode()
         given = [their_exits.fileno(), folder, stdin.fileno(), stdout.fileno(), errors, counter]
         exits.settimeout(server.answer_s)
         try:
-            socket.send_fds(server.control, [_SIZE.pack(len(said))], given)
-            server.control.sendall(said)
+            socket.send_fds(server.control, [_SIZE.pack(len(request))], given)
+            server.control.sendall(request)
             theirs.close()
             answer, handles, *_ = socket.recv_fds(exits, _NUMBER.size, 1)
             (pid,) = _NUMBER.unpack(answer)

@@ -203,7 +203,7 @@ def test_a_server_that_somebody_has_limited_forks_no_more(child):
 def test_what_a_child_says_that_somebody_left_without_memory_is_no_verdict(child, item):
     _, death = child.run(f"{HERE}:limited", {"items": [item]})
     assert (death.kind, death.machine) == ("killed", True)
-    assert "left without memory by another program" in death.how
+    assert "limited to less memory than it began with" in death.how
 
 
 def test_no_item_is_to_blame_for_a_child_that_could_not_import_what_reads_it(child):
