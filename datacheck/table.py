@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 CHECKED, UNREADABLE, SKIPPED = 0, 1, 2
 _FEW = ("inner", "splits", "groups", "reasons")  # columns in which many rows hold the same text
 _TEXTS = ("keys", "files", *_FEW)
-WIDEST = 64  # numbers in one value of a column
+WIDEST = 4096  # numbers in one value of a column
 FAULT = "a fault of datacheck: please report it"  # in the reason of a row on which a measurement of ours fails
 _KINDS = "biufOU"
 
@@ -106,7 +106,7 @@ class Measured(NamedTuple):
     """One column: values, and where they exist.
 
     Shapes:
-        values: number or bool (rows) or (rows, k), k at most 64; object (rows) for text
+        values: number or bool (rows) or (rows, k), k at most 4,096; object (rows) for text
         present: bool (rows)
     """
 

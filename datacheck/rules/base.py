@@ -30,7 +30,7 @@ AppliesToSchema = Callable[[Schema], str]
 
 @dataclass(frozen=True, eq=False)
 class Measure:
-    """A measurement: one row per sample of scalars, vectors of at most 64 numbers, digests or short texts.
+    """A measurement: one row per sample of scalars, vectors of at most 4,096 numbers, digests or short texts.
 
     Args:
         name, version: part of the key under which rows are kept; a changed result needs a new version.

@@ -14,9 +14,10 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from datacheck.schema.model import MOST_FIELDS
+from datacheck.table import WIDEST
 
 # Of all columns in memory: so many, and so many for each byte of the file and for each row, whose key is a path.
-MOST_BYTES, MOST_RATIO, MOST_EACH = 64 << 20, 80, 4096
+MOST_BYTES, MOST_RATIO, MOST_EACH = 160 << 20, 80, 4096
 FOOTER_BYTES = 16 << 20
 ROW_GROUP = 65_536
 _MARK = b"PAR1"
@@ -182,7 +183,7 @@ def _memory(chunk: dict[int, Any], rows: int, size: int) -> int:
     kind, values, large, stored = chunk[1], chunk[5], chunk[6], chunk[7]
     known = kind in _TYPES and chunk[4] in _LZ4 and set(chunk[2]) <= _ENCODINGS
     within = 4 <= _first(chunk) <= _first(chunk) + stored <= size or not rows
-    if not (known and within and 0 <= values <= 64 * max(1, rows) and large >= 0):
+    if not (known and within and 0 <= values <= WIDEST * max(1, rows) and large >= 0):
         msg = f"the column {chunk[3][0][:80]!r} is not as datacheck writes it"
         raise ValueError(msg)
     return int(values) * (_WIDTH[kind] + 1) + (int(large) if kind == _TEXT else 0)

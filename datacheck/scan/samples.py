@@ -16,7 +16,7 @@ from datacheck.errors import DamagedRunError
 from datacheck.numbered import Numbered
 from datacheck.runtime.documents import open_document
 from datacheck.scan import footer
-from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, Texts
+from datacheck.table import CHECKED, SKIPPED, UNREADABLE, WIDEST, Measured, Table, Texts
 
 Array = np.ndarray[Any, Any]
 
@@ -24,7 +24,7 @@ CODES = "codes"
 
 SAMPLES_BYTES = 64 << 30
 _ROW_GROUP = footer.ROW_GROUP
-_WIDEST, _NUMBER = 64, 9  # numbers of a row, bytes of each and of whether it is there
+NUMBER = 9  # bytes of a number of a list and of whether it is there
 _OCTETS = np.iinfo(np.int32).max  # of the texts of one array
 _LONG = 1 << 12  # bytes of a word: what a scan writes is hardly ever longer
 _FEW = 1000  # keys that are read one by one before all of them are
@@ -237,7 +237,7 @@ def _width(pa: Any, kind: Any) -> int:
     lists = pa.types.is_fixed_size_list(kind)
     inner = kind.value_type if lists else kind
     plain = pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_boolean(inner)
-    if not (plain or pa.types.is_string(kind)) or (lists and not 0 < kind.list_size <= _WIDEST):
+    if not (plain or pa.types.is_string(kind)) or (lists and not 0 < kind.list_size <= WIDEST):
         msg = f"a column of type {str(kind)[:80]}, which no scan writes"
         raise ValueError(msg)
     return int(kind.list_size) if lists else 0
@@ -270,7 +270,7 @@ class _File:
             DamagedRunError: it cannot be read, or lacks rows.
         """
         with self._reading(name):
-            self._memory += _NUMBER * self._widths.pop(name, 0) * self.count
+            self._memory += NUMBER * self._widths.pop(name, 0) * self.count
             footer.check_memory(self._memory, self._size, self.count)
             chunks: list[Any] = self._file.read(columns=[name], use_threads=False)[name].chunks
             self._memory += sum(_wide(chunk.dictionary) for chunk in chunks if hasattr(chunk, "dictionary"))

@@ -322,8 +322,20 @@ def test_dimensions_of_a_humanoid_are_judged_one_by_one():
     assert "% of dimension 30 at 150 exactly" in clipped.message
 
 
-def test_what_cannot_be_judged_one_by_one_is_not_passed():
-    schema = schema_of(WIDE.replace("SIZE", "65"))
-    answer = judged(schema, measured(schema, pieces(robots(65), "a")))
+def test_a_thousand_dimensions_are_judged_one_by_one():
+    schema = schema_of(WIDE.replace("SIZE", "1000"))
+    answer = judged(schema, measured(schema, pieces(robots(1000, 16), "a")))
+    (flat,) = (finding for finding in answer.findings if finding.code == "DC223")
+    assert flat.message == "dimension 20 (always 0.25) of 1000 in 5 samples: no change at all."
+    assert {v.code: (v.verdict.value, v.why) for v in answer.verdicts if v.code == "DC225"} == {
+        "DC225": ("skip", "more than 64 dimensions")
+    }
+
+
+@pytest.mark.parametrize(("size", "steps"), [(65, 15), (4_097, 16)])
+def test_what_cannot_be_judged_one_by_one_is_not_passed(size, steps):
+    schema = schema_of(WIDE.replace("SIZE", str(size)))
+    answer = judged(schema, measured(schema, pieces(robots(size, steps), "a")))
     verdicts = {v.code: (v.verdict.value, v.why) for v in answer.verdicts if v.code in {"DC223", "DC225"}}
-    assert verdicts == dict.fromkeys(("DC223", "DC225"), ("skip", "more than 64 dimensions"))
+    few = "more than 64 dimensions are judged one by one up to 4,096, in samples of 16 rows and more, and as far as "
+    assert verdicts == {"DC223": ("skip", few + "memory allows"), "DC225": ("skip", "more than 64 dimensions")}

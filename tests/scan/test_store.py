@@ -28,6 +28,7 @@ def columns():
         "x:v": np.arange(3 * ROWS, dtype=np.float64).reshape(ROWS, 3),
         "x:bv": np.arange(2 * ROWS).reshape(ROWS, 2) > 4,
         "x:wide": np.arange(6 * ROWS, dtype=np.int16).reshape(ROWS, 6)[:, ::2],
+        "x:thousands": np.arange(4096.0 * ROWS).astype(np.float32).reshape(ROWS, 4096),
         ":text": np.array(["", "ä", "b", "c", "d"], dtype=object),
     }
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from datacheck.scan import unlisted
-from datacheck.scan.unlisted import Kept
+from datacheck.scan.unlisted import Kept, Room
 from datacheck.schema.load import parse_schema
 from datacheck.table import Measured
 from tests.scan.conftest import make_table
@@ -39,11 +39,9 @@ def test_the_first_64_fields_by_name_are_kept_and_listed_ones_always():
 @pytest.mark.parametrize("most", [1 << 40, 0])  # what does not fit is taken out at the end, or at once
 def test_a_wide_field_of_one_file_counts_for_the_rows_of_all(monkeypatch, most):
     # Of a, each row takes 8 * 2 + 1 and 8 + 1 bytes: of 101 rows 2,626. Of b it takes 8 * 64 + 1 and 8 + 1: 52,722.
-    monkeypatch.setattr(unlisted, "_ROW_BYTES", 0)
-    monkeypatch.setattr(unlisted, "_MOST_BYTES", 1 << 40)
     tables = [rows(50, a=2, x=4), rows(50, a=1, c=1), rows(1, b=64)]
     for room, left in ((2_625, ["x"]), (2_626, ["a", "x"]), (55_347, ["a", "x"]), (55_348, ["a", "b", "x"])):
-        monkeypatch.setattr(unlisted, "_BYTES", room)
+        monkeypatch.setattr(unlisted, "UNLISTED", Room(room, 0, 1 << 40, 64))
         for order in itertools.permutations(tables):
             kept = Kept(SCHEMA)
             for table in order:
@@ -52,3 +50,23 @@ def test_a_wide_field_of_one_file_counts_for_the_rows_of_all(monkeypatch, most):
                     kept.tables()
             assert fields(kept) == left
             assert sum(map(len, kept.tables())) == 101
+
+
+def wide(count, first, width):
+    """Return rows of the listed field x that hold two columns of so many numbers, and one of a single number."""
+    table = make_table([f"{first}{number:04d}" for number in range(count)])
+    for stat, numbers in {"lows": width, "highs": width, "max": 1}.items():
+        table.columns[f"x:{stat}"] = Measured(np.ones((count, numbers), np.float32), np.ones(count, bool))
+    return table
+
+
+def test_wide_columns_of_a_listed_field_are_kept_as_far_as_memory_allows():
+    # Two columns of 1,000 numbers are counted with 28,000 bytes a row, of which a row may take 1,024: 128 MiB are left
+    # for the other 26,976 bytes of 4,975 rows.
+    for rows, left in ((4_975, ["x:highs", "x:lows", "x:max"]), (4_976, ["x:max"])):
+        parts = wide(1_000, "a", 1_000), wide(rows - 1_000, "b", 1_000)
+        for order in itertools.permutations(parts):
+            tables = Kept(SCHEMA, order).tables()
+            assert {name for table in tables for name in table.columns} == set(left)
+    few = Kept(SCHEMA, [wide(5_000, "a", 64)]).tables()
+    assert set(few[0].columns) == {"x:highs", "x:lows", "x:max"}

@@ -16,6 +16,7 @@ from datacheck.rules.measures import (
     finite,
     form,
     is_numeric,
+    leaf,
     numbers,
     one_of,
     reduced,
@@ -23,7 +24,7 @@ from datacheck.rules.measures import (
 )
 from datacheck.sample import Column
 from datacheck.schema.model import ANY, FieldSpec
-from datacheck.table import Measured, Rows, Texts
+from datacheck.table import WIDEST, Measured, Rows, Texts
 
 Array = np.ndarray[Any, Any]
 
@@ -228,8 +229,31 @@ def _marked(rows: Rows, mask: Array, stat: str, words: str, severity: Severity |
     )
 
 
+_LONG = 16  # rows of a sample whose ends are kept per dimension: they are an eighth of its float32 numbers at most
+_TOO_WIDE = (
+    f"more than {MOST_COMPONENTS} dimensions are judged one by one up to {WIDEST:,}, in samples of {_LONG} rows and "
+    "more, and as far as memory allows"
+)
+
+
+@measure("dimensions", applies=lambda s: leaf(s) and s.role in _STEERED)
+def dimensions(column: Column, spec: FieldSpec) -> Columns:
+    """Smallest and largest value per dimension of 65 to 4,096: `lows`, `highs`; no row for fewer than 16 rows."""
+    del spec
+    size, lengths = prod(column.values.shape[1:]), column.lengths
+    if not is_numeric(column) or lengths is None or not MOST_COMPONENTS < size <= WIDEST:
+        return {}
+    known = lengths >= _LONG
+    if len(column.values) < len(column) or not known.any():  # rows without numbers would take far more than they hold
+        return {}
+    kind = np.result_type(column.values.dtype, np.uint8) if column.values.dtype.kind == "b" else column.values.dtype
+    planes = column.planes.astype(np.float32 if kind == np.float16 else kind, copy=False)
+    ends = {"lows": np.minimum, "highs": np.maximum}
+    return {name: Measured(reduced(ufunc, planes, lengths).T, known) for name, ufunc in ends.items()}
+
+
 @rule(
-    "DC223", "constant-dimension", Severity.WARNING, Level.DATASET, measures=(numbers, form),
+    "DC223", "constant-dimension", Severity.WARNING, Level.DATASET, measures=(numbers, dimensions, form),
     needs=("DC109", "DC122", "DC221"), applies=lambda s: s.role in _STEERED and s.columns is None,
     defaults={"spread": 1e-8, "samples": 2, "splits": ("", "train", "training"), "few": 0.25, "by": "task_index"},
 )  # fmt: skip
@@ -243,10 +267,11 @@ def constant_dimension(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
         A normaliser divides by its spread: NaN, or numbers of 1e8, in that dimension. Where one task alone was
         recorded without an axis, the spread of the whole hides it.
     Measure:
-        Smallest and largest value per dimension, over all samples of the split (fields of at most 64 dimensions). Of
-        groups (else tasks, else files) of 3 samples and more: dimensions that have one value in all samples of a
-        group and move within nine tenths of the samples of the others, of which there are 3 at least. A dimension
-        that knows two values only is a switch, which a task may well leave alone.
+        Smallest and largest value per dimension, over all samples of the split. Of fields with 65 to 4,096 dimensions
+        they are kept of samples with 16 rows and more, as far as memory allows. Of groups (else tasks, else files) of 3
+        samples and more: dimensions that have one value in all samples of a group and move within nine tenths of the
+        samples of the others, of which there are 3 at least. A dimension that knows two values only is a switch, which
+        a task may well leave alone.
     When it is wrong:
         The robot has a locked joint, or a task needs no such motion: switch the rule off, or drop the dimension.
     Options:
@@ -272,11 +297,10 @@ def constant_dimension(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     Reference:
         LeRobot issue 3280: 11 constant dimensions in one dataset; wall-x issue 113: NaN actions.
     """
-    known, splits, least = rows.measured("min"), case.options["splits"], max(1, int(case.options["samples"]))
-    wide = known & too_wide(rows, case.spec)
-    if wide.any():
-        yield Skip(wide, f"more than {MOST_COMPONENTS} dimensions")
-    known &= ~wide
+    splits, least = case.options["splits"], max(1, int(case.options["samples"]))
+    known, stats, left = _by_dimension(rows, case)
+    if left.any():
+        yield Skip(left, _TOO_WIDE)
     if not known.any():
         return
     if not set(rows.splits) & set(splits):
@@ -286,7 +310,7 @@ def constant_dimension(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     if int(known.sum()) < least:
         yield Skip(known, f"fewer than {counted(least)}")
         return
-    low, high = rows["min"][known].min(axis=0), rows["max"][known].max(axis=0)
+    low, high = rows[stats[0]][known].min(axis=0), rows[stats[1]][known].max(axis=0)
     flat = high - low <= float(case.options["spread"]) * np.maximum(1, np.abs(low))
     if flat.any():
         which = [f"{int(i)} (always {shown(float(low[i]))})" for i in np.flatnonzero(flat)]
@@ -297,19 +321,30 @@ def constant_dimension(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
             measured={"dimensions": [int(i) for i in np.flatnonzero(flat)]},
             fix="Drop it, or give it a spread of 1 in the normaliser.",
         )
-    yield from _dead_in_few(rows, case, known, flat)
+    yield from _dead_in_few(rows, case, known, stats, flat)
+
+
+def _by_dimension(rows: Rows, case: Case) -> tuple[Array, tuple[str, str], Array]:
+    """Return which rows have ends of each dimension, the two columns that hold them, and which rows lack them."""
+    known = rows.measured("min")
+    wide = known & too_wide(rows, case.spec)
+    measured = wide & rows.measured("lows", "highs")
+    if measured.any():
+        return measured, ("lows", "highs"), known & ~measured
+    return known & ~wide, ("min", "max"), wide
 
 
 _ALIVE = 0.9  # of the samples of other groups: a dimension that rests in more of them may rest in all of one
 _GROUP = 3  # fewest samples of a group, and fewest other groups
 
 
-def _dead_in_few(rows: Rows, case: Case, known: Array, flat: Array) -> Iterator[Failure]:
+def _dead_in_few(rows: Rows, case: Case, known: Array, stats: tuple[str, str], flat: Array) -> Iterator[Failure]:
     """Yield the dimensions that stand still in few groups and move in all others.
 
     Args:
         rows, case: as judged.
         known: bool (rows): those that were measured.
+        stats: the columns of the smallest and the largest value per dimension.
         flat: bool (dimensions): those that stand still everywhere.
     """
     what, names, groups = _groups(rows, case, known)
@@ -320,7 +355,7 @@ def _dead_in_few(rows: Rows, case: Case, known: Array, flat: Array) -> Iterator[
     places = np.flatnonzero(known)
     order = np.argsort(groups, kind="stable")
     starts = np.concatenate([[0], np.cumsum(count)[:-1]])
-    low, high = rows["min"][places].astype(np.float64), rows["max"][places].astype(np.float64)
+    low, high = (rows[stat][places].astype(np.float64) for stat in stats)
     spread = float(case.options["spread"])
     moves = high - low > spread * np.maximum(1, np.abs(low))
     lowest, highest = np.minimum.reduceat(low[order], starts), np.maximum.reduceat(high[order], starts)

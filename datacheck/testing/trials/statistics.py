@@ -70,6 +70,31 @@ DEAD = Trial(
 )  # fmt: skip
 
 
+def _tactile(rng: np.random.Generator) -> Samples:
+    """The same motions, each of 67 times as many dimensions."""
+    ones = np.linspace(1.0, 2.0, 67)
+    return [
+        (split, changed(piece, a=np.concatenate([piece.fields["a"] * by for by in ones], axis=1)))
+        for split, piece in _actions(rng)
+    ]
+
+
+def _unplug(samples: Samples, count: float, rng: np.random.Generator) -> Sequence[str]:
+    """Record some dimensions as zero in all episodes."""
+    dead = rng.choice(201, int(count), replace=False)
+    for place, (split, piece) in enumerate(samples):
+        a = piece.fields["a"].copy()
+        a[:, dead] = 0
+        samples[place] = split, changed(piece, a=a)
+    return ()
+
+
+DEAD_OF_MANY = Trial(
+    "dead-axis-of-201", "DC223", {"fields": {"a": {"role": "action", "shape": ["T", 201]}}}, _tactile, _unplug,
+    (Size("one", 1), Size("twenty", 20)), cause="",
+)  # fmt: skip
+
+
 def _enlarge(samples: Samples, by: float, rng: np.random.Generator) -> Sequence[str]:
     place = some(samples, 0.01, rng)[0]
     split, piece = samples[place]
