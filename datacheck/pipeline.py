@@ -94,7 +94,7 @@ def build(
     _judged_by_all(run)
     _all_read(run, allow_missing)
     workers = workers or (1 if run.listing.nbytes < _LARGE else usable_cpus())
-    names = _splits(chosen, run.table, split)
+    names = _splits(chosen, run, split)
     seen = {name: hashed_before(target, chosen.name, name) if reuse else {} for name in names}
     jobs = [job_of(chosen, run, name, workers, scheduler, seen[name], progress) for name in names]
     place = None if staging is None else Path(staging)
@@ -132,7 +132,7 @@ def explain(
     run = run_scan(chosen.schema, Request(*_places(chosen, data, roots), workers, paths=chosen.paths), progress)
     _judged_by_all(run)
     found = []
-    for name in _splits(chosen, run.table, split):
+    for name in _splits(chosen, run, split):
         job = job_of(chosen, run, name, workers or 1, hashed=hashed_before(_target(chosen, out), chosen.name, name))
         plan, _, inputs = prepare(job)
         target = target_of(_target(chosen, out), (chosen.name, plan.split, fingerprint.key(inputs["said"])), None)
@@ -163,9 +163,7 @@ def repair(
     )
     _judged_by_all(run)
     _all_read(run)
-    jobs = [
-        job_of(chosen, run, name, workers or 1, scheduler, None, progress) for name in _splits(chosen, run.table, split)
-    ]
+    jobs = [job_of(chosen, run, name, workers or 1, scheduler, None, progress) for name in _splits(chosen, run, split)]
     return repair_caches(jobs, target, workers=workers or 1, scheduler=scheduler, progress=progress)
 
 
@@ -219,8 +217,11 @@ def _all_read(run: ScanRun, allowed: int = 0) -> None:
         raise StorageError(msg)
 
 
-def _splits(pipeline: Pipeline, table: Table, split: str | None) -> list[str]:
-    known = sorted(set(table.splits))
+def _splits(pipeline: Pipeline, run: ScanRun, split: str | None) -> list[str]:
+    """Return the splits to build; a folder that could not be listed makes none of its own."""
+    refused = {path for path, _ in run.listing.refused}
+    table = run.table
+    known = sorted({name for key, name in zip(table.keys, table.splits, strict=True) if key not in refused} or {""})
     wanted = [split] if split is not None else list(pipeline.splits) or known
     for name in wanted:
         if name not in known:

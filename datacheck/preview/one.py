@@ -76,7 +76,7 @@ def _of_past(
     why = "" if table.status[row] == CHECKED else table.reasons[row]
     chosen = Chosen(table.keys[row], table.splits[row], table.files[row], why, first)
     own = _with_own_tokenizer(schema, listing)
-    placed = with_rate(own.placed(listing.roots, listing.root), listing, table.files[row])
+    placed, _ = with_rate(own.placed(listing.roots, listing.root), listing, table.files[row])
     sample: dict[str, Any] = {"fields": [], "why": why, "left_out": []}
     if not why:
         sample = _read(Reader(placed, listing.root, listing.roots, listing, strict=True), [chosen])
@@ -127,7 +127,7 @@ def of_data(data: Path, key: str, schema: Schema, roots: Mapping[str, Path]) -> 
     """
     root, _ = target(data)
     listing = listed(data, roots)
-    placed = with_rate(schema.placed(roots, root), listing)
+    placed, _ = with_rate(schema.placed(roots, root), listing)
     items = plan_work(placed, listing).items
     within = sorted((item for item in items if key.startswith(item.path)), key=lambda item: -len(item.path))
     why = ""

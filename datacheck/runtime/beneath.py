@@ -20,6 +20,7 @@ _OPENAT2 = 437  # the same number on every architecture
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a pipe in a file's place would block
 _OUT = "a link out of the data folder; copy the file in the place of the link"
+_LINKED = "a link, which is not followed here; copy the file in the place of the link"
 _NO_FILE = "not a regular file (a device, a socket or a pipe)"
 _PIECE = 1 << 20
 _TRIES = 16
@@ -110,7 +111,8 @@ class Folder:
             if found >= 0:
                 return found
             if not (links and code == errno.EXDEV):  # EXDEV: out of the folder, or by an absolute link
-                raise OSError(code, _OUT if code == errno.EXDEV else os.strerror(code))
+                known = {errno.EXDEV: _OUT, errno.ELOOP: os.strerror(code) if links else _LINKED}
+                raise OSError(code, known.get(code, os.strerror(code)))
         inner = self._inner(path) if links else path
         if kernel is None:
             return self._walked(inner)

@@ -139,8 +139,9 @@ def _scanned(schema: Schema, request: Request, progress: Progress | None) -> Sca
     root, only = target(request.data)
     declared, (schema, unread) = schema, with_stats(schema.placed(request.roots, root), root, request.roots)
     listing = listed(request.data, request.roots)
-    schema, notes = with_label_table(with_rate(schema, listing), root, request.roots)
-    notes += unread
+    schema, rates = with_rate(schema, listing)
+    schema, notes = with_label_table(schema, root, request.roots)
+    notes += [*unread, *rates]
     reference = None if request.reference is None else read_reference(request.reference, schema)
     baseline = None if request.baseline is None else read_baseline(request.baseline)
     find_in(request.paths)

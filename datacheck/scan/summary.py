@@ -20,10 +20,11 @@ from datacheck.scan.coverage import Coverage
 from datacheck.scan.state import Past
 from datacheck.schema.model import ANY, Schema
 from datacheck.schema.pixels import pixels
-from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Table, Texts
+from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Note, Table, Texts
 
 _NAMED = 3
 _TOLD_S = 0.001
+_RATE = "DC503"  # of a note: data sets that tell several rates
 _RULES = 6  # as many are named by code and name
 
 
@@ -111,6 +112,7 @@ def _unchecked(facts: Facts, judged: Judged) -> Iterable[str]:
     listing, state = facts.state.listing, facts.state
     yield from _skipped_samples(state.table)
     yield from facts.silenced
+    yield from _without_rate(state.notes)
     unseen: dict[str, list[str]] = {}
     for verdict in judged.verdicts:
         why = verdict.why if verdict.verdict is Verdict.SKIP else "; ".join(verdict.unseen)
@@ -129,6 +131,12 @@ def _unchecked(facts: Facts, judged: Judged) -> Iterable[str]:
     if listing.skipped:
         named = "; ".join(f"{path}: {reason}" for path, reason in listing.skipped[:_NAMED])
         yield f"{_count(len(listing.skipped), 'name')} left out ({named}{_more(len(listing.skipped))})"
+
+
+def _without_rate(notes: Sequence[Note]) -> Iterable[str]:
+    for note in notes:
+        if note.code == _RATE:
+            yield f"{note.key}: {note.reason}, so what needs the steps a second was not judged. Scan each by itself"
 
 
 def _skipped_samples(table: Table) -> Iterable[str]:

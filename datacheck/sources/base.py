@@ -28,10 +28,10 @@ from datacheck.schema.patterns import Template, parse
 from datacheck.sources.entries import locate
 from datacheck.sources.facts import About, Facts
 from datacheck.sources.fields import FieldMap, Shelf, Values, check_roots
+from datacheck.sources.listing import LINKED
 from datacheck.sources.names import Names
 from datacheck.sources.opening import Opener
 from datacheck.sources.roots import HOLE, Roots
-from datacheck.sources.stores import LINKED
 from datacheck.sources.values import weigh
 from datacheck.table import Note
 

@@ -341,6 +341,6 @@ def _unusual(
     from datacheck.sources.stores import store_digest, store_entry  # noqa: PLC0415  few datasets have such folders
 
     place, real = str(locate(root, roots, path)), real_root(root, roots, path)
-    raw = bytes.fromhex(store_digest(folders, path, place, real, beat))
+    raw = bytes.fromhex(store_digest(folders, path, place, real, beat, links=False))
     entry = store_entry(path, place, real, 0, beat)
     return raw, (entry.size, entry.mtime_ns, entry.ctime_ns, entry.inode)

@@ -34,13 +34,15 @@ _LIMITS = Limits(item_s=60)
 _MOST_MISSING = 100_000  # files of all indexes that are looked for, besides as many as there are files
 _MISSING_BYTES, _A_NOTE = 32 << 20, 200  # of notes on files that are gone: each is a row, too
 _INFO_BYTES = 16 << 20  # of all LeRobot datasets of which the rate is asked
+_RATE = "DC503"
+_RATES = 3  # different ones that a note names
 _MOST_TOLD = 10_000  # files that nothing but documents or files beside them speak of
 _LOST_VIDEOS = "names videos that are not there"
 _UNCOMPARED = "names files that are not compared with those there"
 _KINDS = {_LOST_VIDEOS: "videos", _UNCOMPARED: "uncompared"}  # a child answers with sentences alone
 
 
-def with_rate(schema: Schema, listing: Listing, only: str = "") -> Schema:
+def with_rate(schema: Schema, listing: Listing, only: str = "") -> tuple[Schema, list[Note]]:
     """Return the schema with the steps a second that LeRobot datasets tell, where it says none itself.
 
     Args:
@@ -48,27 +50,41 @@ def with_rate(schema: Schema, listing: Listing, only: str = "") -> Schema:
         listing: every file there is.
         only: one file of the data, whose dataset alone is asked, and must be as it was listed; "" for all.
 
-    Notes:
-        What the schema says counts. Nothing is taken where two datasets tell different rates, or one tells none.
+    Returns:
+        schema: without a rate where two datasets tell different ones, or one tells none.
+        notes: why, where one of them tells a rate.
     """
     if schema.samples.each != "episode" or (schema.episode is not None and schema.episode.fps is not None):
-        return schema
+        return schema, []
+    folders, rates = _rates(schema, listing, only)
+    different = sorted({rate for rate in rates.values() if rate is not None})
+    if folders and not rates:
+        return schema, [Note(_RATE, folders[0] + INFO, f"{len(folders):,} of these files are too large together")]
+    if not different:
+        return schema, []
+    if len(different) > 1 or None in rates.values():
+        first = {rate: min(folder for folder in folders if rates[folder] == rate) for rate in rates.values()}
+        told = [f"{rate:g} in {first[rate] or '.'}" for rate in different[:_RATES]]
+        told += [f"none in {first[None] or '.'}"] if None in first else []
+        return schema, [Note(_RATE, folders[0] + INFO, f"the datasets tell several rates ({', '.join(told)})")]
+    episode = schema.episode or EpisodeSpec()
+    return schema.model_copy(update={"episode": episode.model_copy(update={"fps": different[0]})}), []
+
+
+def _rates(schema: Schema, listing: Listing, only: str) -> tuple[list[str], dict[str, float | None]]:
+    """Return the folders of LeRobot datasets, and the rate of each; no rates where their documents are too large."""
     try:
         files = [only] if only else [item.path for item in plan_work(schema, listing).items]
-        folders = {folder_of(path)[0] for path in files}
+        folders = sorted({folder_of(path)[0] for path in files})
         if only and not all(listing.holds(folder + INFO) for folder in folders):
-            return schema
+            return [], {}
         sizes = [entry.size for folder in folders if (entry := listing.by_path.get(folder + INFO)) is not None]
         if sum(sizes) > _INFO_BYTES:
-            return schema
+            return folders, {}
         datasets = Roots(listing.root, listing.roots)
-        rates = {read_rate(datasets.file(folder)) for folder in sorted(folders)}
+        return folders, {folder: read_rate(datasets.file(folder)) for folder in folders}
     except FormatError:  # whoever reads the episodes says so
-        return schema
-    if len(rates) != 1 or rates == {None}:
-        return schema
-    episode = schema.episode or EpisodeSpec()
-    return schema.model_copy(update={"episode": episode.model_copy(update={"fps": rates.pop()})})
+        return [], {}
 
 
 def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:

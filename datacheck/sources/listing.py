@@ -28,15 +28,20 @@ from datacheck.formats.base import format_of, store_markers
 from datacheck.runtime.beneath import Folder, stamp_of
 from datacheck.sources.entries import NOT_WHOLE, ByPath, Entries, Entry, locate, real_root
 from datacheck.sources.roots import Roots
-from datacheck.sources.stores import BEHIND, DEPTH, LINKED, led, reason, store_digest, store_entry
+from datacheck.sources.stores import DEPTH, reason, store_digest, store_entry
 
 Array = np.ndarray[Any, Any]
 Found = Callable[[list[str], list[int]], None]
 
+LINKED = 10_000  # folders that may be reached by links: a few that link to one another have millions of paths
+BEHIND = 100_000  # files behind links that may be listed beside as many as there are without
 _BYTECODE = "__pycache__"
 _LEFT_OUT = frozenset({".git", ".datacheck", _BYTECODE})  # without a word, where no file of data lies in them
 _CHUNK = re.compile(r"(c|\d+)(\.\d+)*")  # what chunks of Zarr are called
-_CLUTTER = frozenset({"Thumbs.db", "desktop.ini"})
+_PARTS = frozenset({".zattrs", ".zmetadata"})  # files of a Zarr folder that are neither markers nor chunks
+_ZARR = ".zarr"
+# "lost+found" and the two behind it belong to a file system; most users may not list them.
+_CLUTTER = frozenset({"Thumbs.db", "desktop.ini", "lost+found", "System Volume Information", "$RECYCLE.BIN"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +56,7 @@ class Listing:
         refused: those of `skipped` that the system did not let be listed: nobody knows what they are.
         told: int64 (files): which of the files that the walk told of, in that order, each entry is; of a listing that
             no walk made it is empty.
+        alone: path of the Zarr folder that DATA is, "" for all others: its parent is the root, and is not the data.
         marks: by path of a large file of lines int64 (lines, 2): bytes at which some of its lines begin, and their
             numbers; whoever looks for a line need not count from the first.
     """
@@ -62,6 +68,7 @@ class Listing:
     refused: list[tuple[str, str]] = field(default_factory=list)
     told: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     marks: Mapping[str, Array] = field(default_factory=dict)
+    alone: str = ""
 
     @cached_property
     def by_path(self) -> Mapping[str, Entry]:
@@ -131,10 +138,35 @@ def target(data: Path) -> tuple[Path, str | None]:
         why = "no such file or folder" if isinstance(error, FileNotFoundError) else reason(error)
         msg = f"{data}: {why}. Check the path."
         raise UsageError(msg) from error
-    if not data.is_dir() or any((data / marker).is_file() for marker in store_markers()):
+    if not data.is_dir() or _is_store(data):
         whole = data.absolute()
         return whole.parent, whole.name
     return data, None
+
+
+def _is_store(folder: Path) -> bool:
+    """Tell a Zarr folder from a folder of data in which a marker of Zarr lies, too.
+
+    Notes:
+        The folder above a Zarr folder is the root, and the Zarr folder its only sample. So a marker that somebody adds
+        to a folder of other files must not make one of it.
+    """
+    markers = store_markers()
+    try:
+        with os.scandir(folder) as scan:
+            found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in scan}
+    except OSError:  # `list_files` says so
+        return False
+    if markers.isdisjoint(found):
+        return False
+    others = {
+        name: is_dir for name, is_dir in found.items() if name not in markers | _PARTS and not _CHUNK.fullmatch(name)
+    }
+    inner = [name for name, is_dir in others.items() if is_dir and not name.startswith(".")]
+    if len(inner) < sum(not name.startswith(".") for name in others):
+        return False
+    parts = [name for name in inner if any((folder / name / marker).is_file() for marker in markers)]
+    return not inner or (bool(parts) and not any(name.endswith(_ZARR) for name in parts))
 
 
 def list_files(
@@ -184,7 +216,10 @@ def list_files(
     order = sorted(range(len(walk.paths)), key=walk.paths.__getitem__)  # code points sort as their bytes in UTF-8 do
     numbers = np.frombuffer(walk.numbers, np.int64).reshape(-1, 5)[order]
     entries = Entries([walk.paths[i] for i in order], numbers, np.zeros(len(order), "S32"))
-    return Listing(root, entries, _first_of(walk.skipped), roots, sorted(walk.refused), np.array(order, np.int64))
+    return Listing(
+        root, entries, _first_of(walk.skipped), roots, sorted(walk.refused), np.array(order, np.int64),
+        alone=walk.alone,
+    )  # fmt: skip
 
 
 def _first_of(skipped: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -210,6 +245,28 @@ _MOST_SKIPPED, _SKIPPED_LETTERS = 100_000, 8 << 20  # of what is left out
 _NAMED = 100  # links that are not followed
 
 
+def _led(entry: os.DirEntry[str], place: str, real: str, links: tuple[str, ...]) -> tuple[str, str]:
+    """Return where a link leads, and why it is not followed, "" where it is.
+
+    Args:
+        entry: the link.
+        place: where it is, in a folder that is named without links.
+        real: the data folder, named without links; what lies outside of it is not followed.
+        links: folders that links led to on the way here.
+    """
+    goal = os.path.realpath(place)
+    if not os.path.exists(goal):  # noqa: PTH110  one call per link
+        return goal, "a link to nothing"
+    if goal != real and not goal.startswith(real + os.sep):
+        return goal, "a link out of the data folder; copy the file, or name its folder as DATA or --root"
+    if entry.is_file():
+        return goal, ""
+    if not entry.is_dir():
+        return goal, "a link to a device, a socket or a pipe"
+    back = goal in links or place.startswith(goal + os.sep)
+    return goal, "a link that leads back to itself" if back else ""
+
+
 class _Walk:
     """The state of one walk: what was found below one root."""
 
@@ -233,6 +290,7 @@ class _Walk:
         # Of the links that are followed now: lengths of the lists before, and their paths.
         self._round: tuple[int, int, int, list[str]] | None = None
         self._markers = store_markers()
+        self.alone = ""  # path of the one Zarr folder that is listed
         # (folder on disk, its path, links on the way, whether it lies in a Zarr store)
         self._waiting: list[tuple[str, str, tuple[str, ...], bool]] = []
 
@@ -250,7 +308,7 @@ class _Walk:
             try:
                 opened = self._root.listed(path)  # by handle: a link that takes its place now leads nowhere
             except OSError as error:
-                self._refuse(path, f"folder cannot be read: {reason(error)}")
+                self._refuse(path, error, "folder cannot be read: ")
                 continue
             try:
                 self._inspect(opened, folder, path, links, inside=inside)
@@ -314,20 +372,23 @@ class _Walk:
             with os.scandir(opened) as scan:
                 found = list(scan)
         except OSError as error:
-            self._refuse(path, f"folder cannot be read: {reason(error)}")
+            self._refuse(path, error, "folder cannot be read: ")
             return
         self._looked += len(found)
         if not path and self.taken:
             found = self._untaken(found)
-        if path and not inside and not self._markers.isdisjoint(entry.name for entry in found):
-            if not self._store(folder, path):
-                return
+        if path and (not inside or self._is_own(path)) and not self._markers.isdisjoint(one.name for one in found):
+            self._store(folder, path)
             inside = True
         if inside:
             self._foreign(found, folder, path, links)
             return
         for entry in self._unusual(found, path):
             self._visit(entry, folder, path, links)
+
+    def _is_own(self, path: str) -> bool:
+        """Tell whether a Zarr folder in another one is listed by itself: its name says that it is one."""
+        return path.endswith(_ZARR) and not self.alone
 
     def _untaken(self, found: list[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
         for entry in found:
@@ -336,13 +397,20 @@ class _Walk:
         return [entry for entry in found if entry.name not in self.taken]
 
     def _foreign(self, found: list[os.DirEntry[str]], folder: str, path: str, links: tuple[str, ...]) -> None:
-        """List files in a Zarr store that are no part of one: its marker would hide them from every rule."""
+        """List what is no part of a Zarr folder: its marker would hide it from every rule.
+
+        Notes:
+            Of a Zarr folder that is DATA itself nothing else is a sample, since the folder above is the root.
+        """
         for entry in found:
-            if entry.name.startswith(".") or entry.name in self._markers:
+            name = entry.name
+            if entry.is_dir(follow_symlinks=False) and (name in self._markers or not name.startswith(".")):
+                self._waiting.append((f"{folder}/{name}", f"{path}/{name}", links, True))
+            elif (name in self._markers or name in _PARTS or _CHUNK.fullmatch(name)) and not entry.is_dir():
                 continue
-            if entry.is_dir(follow_symlinks=False):
-                self._waiting.append((f"{folder}/{entry.name}", f"{path}/{entry.name}", links, True))
-            elif entry.is_file(follow_symlinks=False) and not _CHUNK.fullmatch(entry.name):
+            elif self.alone:
+                self._skip(f"{path}/{entry.name}", "no part of the Zarr folder that is scanned alone")
+            else:
                 self._visit(entry, folder, path, links)
 
     def _unusual(self, found: list[os.DirEntry[str]], path: str) -> list[os.DirEntry[str]]:
@@ -377,9 +445,9 @@ class _Walk:
             msg = f"{self.real}: no file {only} in it. Check the path."
             raise UsageError(msg)
         if place.is_dir():
-            if self._store(str(place), only):
-                self._waiting.append((str(place), only, (), True))
-                self._walk()
+            self.alone = only
+            self._waiting.append((str(place), only, (), False))
+            self._walk()
         elif stat.S_ISREG((status := place.stat()).st_mode):
             self._add(only, status)
         else:
@@ -411,7 +479,7 @@ class _Walk:
             else:
                 self._skip(path, "not a regular file (a device, a socket or a pipe)")
         except OSError as error:
-            self._refuse(path, reason(error))
+            self._refuse(path, error)
 
     def _is_as_called(self, entry: os.DirEntry[str], path: str) -> bool:
         """Tell whether what is called as one of git, Python or datacheck is no folder with files of data in it."""
@@ -429,7 +497,7 @@ class _Walk:
         return not deeper and all(format_of(name) is None for name in names)
 
     def _link(self, entry: os.DirEntry[str], place: str, path: str, links: tuple[str, ...]) -> None:
-        goal, fault = led(entry, place, self.real, links)
+        goal, fault = _led(entry, place, self.real, links)
         if fault:
             self._skip(path, fault)
         elif entry.is_file():
@@ -444,14 +512,12 @@ class _Walk:
         self.paths.append(entry[0])
         self.numbers.extend(entry[1:6])
 
-    def _store(self, folder: str, path: str) -> bool:
-        """List a Zarr folder; return whether it can be read."""
+    def _store(self, folder: str, path: str) -> None:
+        """List a Zarr folder."""
         try:
             self._append(store_entry(self.prefix + path, folder, self.real, self.seen_ns, self._look))
-        except OSError as error:  # written or removed at this moment
-            self._refuse(path, reason(error))
-            return False
-        return True
+        except OSError as error:  # also where it is written at this moment: it is there, and nothing else says so
+            self._refuse(path, OSError(reason(error)))
 
     def _look(self) -> None:
         self._looked += 1
@@ -459,9 +525,10 @@ class _Walk:
     def _skip(self, path: str, reason: str) -> None:
         self.skipped.append((os.fsencode(self.prefix + path).decode("utf-8", "backslashreplace"), reason))
 
-    def _refuse(self, path: str, reason: str) -> None:
-        self._skip(path, reason)
-        self.refused.append(self.skipped[-1])
+    def _refuse(self, path: str, error: OSError, what: str = "") -> None:
+        self._skip(path, f"{what}{reason(error)}")
+        if not isinstance(error, FileNotFoundError):  # what was removed at this moment holds no sample
+            self.refused.append(self.skipped[-1])
 
 
 def _decodable(name: str) -> bool:

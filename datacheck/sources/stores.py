@@ -12,8 +12,6 @@ from datacheck.sources.entries import Entry
 from datacheck.sources.roots import Roots
 
 DEPTH = 64  # folders within one another
-LINKED = 10_000  # folders that may be reached by links: a few that link to one another have millions of paths
-BEHIND = 100_000  # files behind links that may be listed beside as many as there are without
 
 
 def reason(error: OSError) -> str:
@@ -21,35 +19,20 @@ def reason(error: OSError) -> str:
     return error.strerror.lower() if error.strerror else str(error)  # what is said here may name a path
 
 
-def led(entry: os.DirEntry[str], place: str, real: str, links: tuple[str, ...]) -> tuple[str, str]:
-    """Return where a link leads, and why it is not followed, "" where it is.
-
-    Args:
-        entry: the link.
-        place: where it is, in a folder that is named without links.
-        real: the data folder, named without links; what lies outside of it is not followed.
-        links: folders that links led to on the way here.
-    """
-    goal = os.path.realpath(place)
-    if not os.path.exists(goal):  # noqa: PTH110  one call per link
-        return goal, "a link to nothing"
-    if goal != real and not goal.startswith(real + os.sep):
-        return goal, "a link out of the data folder; copy the file, or name its folder as DATA or --root"
-    if entry.is_file():
-        return goal, ""
-    if not entry.is_dir():
-        return goal, "a link to a device, a socket or a pipe"
-    back = goal in links or place.startswith(goal + os.sep)
-    return goal, "a link that leads back to itself" if back else ""
-
-
 def store_entry(
     path: str, folder: str, real: str, seen_ns: int, beat: Callable[[], object] | None = None
 ) -> Entry:  # fmt: skip
     """Return what a listing says of a Zarr folder.
 
+    Args:
+        path: its listing path.
+        folder: where it is.
+        real: the data folder, named without links.
+        seen_ns: when it is looked at.
+        beat: called for each name in it.
+
     Raises:
-        OSError: something in it cannot be looked at, or is a link that may not be followed.
+        OSError: something in it cannot be looked at.
     """
     size, mtime, ctime = 0, 0, 0
     for _, status in _inside(folder, real, beat):
@@ -61,54 +44,54 @@ def store_entry(
 
 
 def store_digest(
-    folders: Roots, path: str, folder: str, real: str, beat: Callable[[], object] | None = None
+    folders: Roots, path: str, folder: str, real: str, beat: Callable[[], object] | None = None, *, links: bool = True
 ) -> str:  # fmt: skip
-    """Return the digest over the sorted names and digests of a Zarr folder's files.
+    """Return the digest over the sorted names and digests of a Zarr folder's files, and the goals of its links.
 
     Args:
         folders: opens the files.
         path: listing path of the Zarr folder.
         folder, real, beat: as of `store_entry`.
+        links: whether there may be links. No reader follows them, so nothing depends on the files behind them; but a
+            digest that vouches for all of the data would not cover those.
 
     Raises:
-        OSError: as of `store_entry`, or a file cannot be read.
+        OSError: as of `store_entry`, a file cannot be read, or there is a link where none may be.
     """
-    files = sorted(inner for inner, status in _inside(folder, real, beat) if stat.S_ISREG(status.st_mode))
-    return digest_value([[inner, digest_file(folders.file(f"{path}/{inner}"), beat)] for inner in files])
+    found = sorted((inner, status.st_mode) for inner, status in _inside(folder, real, beat))
+    files = [(inner, stat.S_ISLNK(mode)) for inner, mode in found if stat.S_ISREG(mode) or stat.S_ISLNK(mode)]
+    linked = next((inner for inner, is_link in files if is_link), None)
+    if linked is not None and not links:
+        msg = f"{linked} in it is a link, which is not followed in a Zarr folder; copy the file in its place"
+        raise OSError(msg)
+    return digest_value([
+        [inner, {"link": os.fsencode(os.readlink(f"{folder}/{inner}")).hex()}]  # noqa: PTH115  any bytes
+        if is_link else [inner, digest_file(folders.file(f"{path}/{inner}"), beat)]
+        for inner, is_link in files
+    ])  # fmt: skip
 
 
 def _inside(folder: str, real: str, beat: Callable[[], object] | None) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield path below the folder and status of a Zarr folder and all in it; of a link of what it leads to.
+    """Yield path below the folder and status of a Zarr folder and all in it; links are not followed.
 
     Notes:
-        An entry says nothing of parts that it lacks: what cannot be listed or followed is an error.
+        An entry says nothing of parts that it lacks: what cannot be listed is an error.
     """
-    waiting: list[tuple[str, str, tuple[str, ...]]] = [(os.path.realpath(folder), "", ())]
-    linked, behind, root = 0, 0, Folder(real)
+    waiting: list[tuple[str, str]] = [(os.path.realpath(folder), "")]
+    root = Folder(real)
     while waiting:
-        place, path, links = waiting.pop()
+        place, path = waiting.pop()
         opened = _opened(root, place, path)
         try:
             yield path, os.fstat(opened)
             for entry in _listed(opened, path):
                 if beat is not None:
                     beat()
-                behind += bool(links)
-                if behind > BEHIND:
-                    msg = f"links in it lead to more than {BEHIND:,} files"
-                    raise OSError(msg)
                 here = f"{path}/{entry.name}" if path else entry.name
-                goal = at = f"{place}/{entry.name}"
-                if entry.is_symlink():
-                    goal = _goal(entry, at, here, real, links)
-                    linked += entry.is_dir()
-                    if linked > LINKED:
-                        msg = f"links in it lead to more than {LINKED:,} folders"
-                        raise OSError(msg)
-                if entry.is_dir():
-                    waiting.append((goal, here, links if goal == at else (*links, goal)))
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append((f"{place}/{entry.name}", here))
                 else:
-                    yield here, entry.stat(follow_symlinks=goal != at)
+                    yield here, entry.stat(follow_symlinks=False)
         finally:
             os.close(opened)
 
@@ -135,11 +118,3 @@ def _listed(opened: int, path: str) -> Iterator[os.DirEntry[str]]:
 
 def _unread(path: str, error: OSError) -> OSError:
     return OSError(f"folder {path} in it cannot be read: {reason(error)}" if path else reason(error))
-
-
-def _goal(entry: os.DirEntry[str], place: str, path: str, real: str, links: tuple[str, ...]) -> str:
-    goal, fault = led(entry, place, real, links)
-    if fault:
-        msg = f"{path} in it is {fault}"
-        raise OSError(msg)
-    return goal

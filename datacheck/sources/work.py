@@ -7,10 +7,11 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 
 from datacheck.digest import shortened
-from datacheck.errors import FormatError, SchemaError
+from datacheck.errors import FormatError, SchemaError, UsageError
 from datacheck.formats.base import format_of, store_markers
 from datacheck.formats.foreign import foreign_of, is_beside
 from datacheck.schema.model import Schema
@@ -20,6 +21,7 @@ from datacheck.sources.entries import locate, root_of
 from datacheck.sources.fields import companion_template, rooted_template
 from datacheck.sources.listing import Listing
 from datacheck.sources.lists import Listed, read_list
+from datacheck.sources.roots import HOLE
 from datacheck.sources.stores import DEPTH
 from datacheck.table import Note
 
@@ -34,7 +36,7 @@ _LINE, PLACE = 1_000, 300
 _PATH = 4_096  # bytes of a path that a record names; no system opens a longer one
 _QUOTED, _WHY = 100, 200  # characters of a line, and of why it names no file
 _SPLIT = "split"
-_NO_BYTES = "DC103"
+_UNREADABLE, _NO_BYTES = "DC101", "DC103"
 _JUNK = "DC107"
 _CLUTTER = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
 _PACKED = ".mds.zstd"
@@ -70,14 +72,17 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
 
     Raises:
         SchemaError: a pattern is malformed, or two patterns do not fit together.
+        UsageError: DATA is a Zarr folder, and the schema looks for fields in other files of this folder.
 
     Notes:
+        What the system did not let be listed counts as a sample that cannot be read: it may hold any number of them.
         The first pattern of ``samples.files`` that matches a file claims it. A pattern without a fixed ending claims
         files of known formats only. Files below extra roots are claimed as companions and never left over. Of an MDS
         shard that lies there plain and packed, as Streaming may leave it, the plain one is read, as by Streaming.
     """
     schema = schema.located(listing.root).placed(listing.roots)
     found = _unpacked(list(_found(schema, listing)))
+    _check_alone(schema, listing.alone, found)
     lists = _Lists(schema, listing)
     items = lists.choose(found)
     beside = companion_patterns(schema)
@@ -87,7 +92,26 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
     patterns = [t for t in _companion_templates(schema) if not set(t.names) <= _known(schema)]
     unclaimed = [path for path in leftover if not any(t.match(path) for t in patterns)]
     notes = [*lists.notes, *_junk(listing), *_lacking(beside, items, listing), *_empty(unclaimed, listing)]
+    notes += [Note(_UNREADABLE, path, why, missing=True) for path, why in listing.refused]
     return Work(sorted(items, key=lambda item: item.path), sorted(notes, key=_by_key), unclaimed)
+
+
+def _check_alone(schema: Schema, alone: str, found: Sequence[_Found]) -> None:
+    """Refuse fields in files of a Zarr folder that is DATA itself: its links would lead into the folder above.
+
+    Raises:
+        UsageError: the schema has such fields.
+    """
+    for template in _companion_templates(schema) if alone else ():
+        for sample in found:
+            path = template.substitute({name: sample.names.get(name, HOLE) for name in template.names})
+            first, *rest = PurePosixPath(path).parts
+            if rest and (first == alone or HOLE in first):
+                msg = (
+                    f"{template.where}: {template.text!r} may lie in the Zarr folder {alone}, which is DATA itself. "
+                    "Name the folder above it as DATA."
+                )
+                raise UsageError(msg)
 
 
 def unopened_companions(schema: Schema, listing: Listing) -> set[str]:
@@ -504,6 +528,8 @@ class _Lists:
             self._note(shortened(line, _LINE), f"stands more than once in {place}", split, about=about)
         if not hits:
             key, why = self._absent(line, names)
+            if self._is_taken(key):
+                key = f"{place}: {shortened(line, _LINE)}"
             quoted = repr(line) if len(line) <= _QUOTED else f"{line[:_QUOTED]!r}..."
             about = {"list": place, "line": shortened(line, PLACE)}
             self._note(key, f"listed in {place} as {quoted}, {why}", split, missing=True, about=about)
@@ -516,6 +542,11 @@ class _Lists:
             else:
                 listed[path] = names
                 self._count(path, names.about.get(line, {}), split)
+
+    def _is_taken(self, key: str) -> bool:
+        """Tell whether a file, or what lies in it, has this key: a line of another list's sample is not that sample."""
+        find = self._listing.entries.find
+        return any(find(path) >= 0 for path in (key, *map(str, PurePosixPath(key).parents)))
 
     def _count(self, path: str, about: Mapping[str, Any], split: str) -> None:
         """Note the numbers that an entry states of its file."""

@@ -345,7 +345,7 @@ def test_a_pipe_in_the_meta_folder_is_not_waited_for(tmp_path, name):
     else:
         with pytest.raises(FormatError, match=r"not a regular file|found neither"):
             every(source, item(folder, "data/chunk-000/file-000.parquet"))
-    assert with_rate(load_schema("lerobot"), list_files(folder)).episode == (
+    assert with_rate(load_schema("lerobot"), list_files(folder))[0].episode == (
         None if name == "meta/info.json" else EpisodeSpec(fps=FPS)
     )
 
@@ -363,12 +363,24 @@ def test_a_meta_folder_misses_no_file_elsewhere(tmp_path, place):
 def test_the_rate_that_a_dataset_tells_now_is_none_of_a_listing_of_before(tmp_path):
     folder = v3(tmp_path / "data")
     spec, listing, path = load_schema("lerobot"), list_files(folder), "data/chunk-000/file-000.parquet"
-    told = with_rate(spec, listing, path).episode
-    assert told == with_rate(spec, listing).episode != spec.episode
+    told = with_rate(spec, listing, path)[0].episode
+    assert told == with_rate(spec, listing)[0].episode != spec.episode
     info = folder / "meta/info.json"
     info.write_text(info.read_text() + " ")
-    assert with_rate(spec, listing, path).episode == spec.episode
-    assert with_rate(spec, listing).episode == told
+    assert with_rate(spec, listing, path)[0].episode == spec.episode
+    assert with_rate(spec, listing)[0].episode == told
+
+
+@pytest.mark.parametrize(("other", "told"), [(FPS, None), (FPS + 1, f"{FPS} in a/, {FPS + 1} in b/"), (None, "none")])
+def test_of_datasets_that_tell_several_rates_none_is_taken_and_the_scan_says_so(tmp_path, other, told):
+    v3(tmp_path / "data/a")
+    info_of(v3(tmp_path / "data/b"), fps=other)
+    found, notes = with_rate(load_schema("lerobot"), list_files(tmp_path / "data"))
+    assert found.episode == (EpisodeSpec(fps=FPS) if told is None else None)
+    assert [told in note.reason for note in notes] == ([] if told is None else [True])
+    report = scan(tmp_path / "data", "lerobot", output=tmp_path / "out").report
+    said = [line for line in report.unchecked if "what needs the steps a second was not judged" in line]
+    assert [told in line for line in said] == ([] if told is None else [True])
 
 
 # ------------------------------------------------------------------------------------------------ LeRobot's own files
@@ -386,7 +398,7 @@ def test_episodes_that_lerobot_wrote_have_the_values_that_it_was_given(version):
     work = with_indexes(plan_work(spec, listing), spec, listing)
     assert work.notes == []
     assert all("stats" in path for path in work.unclaimed)
-    assert with_rate(spec, listing).episode == EpisodeSpec(fps=10)
+    assert with_rate(spec, listing)[0].episode == EpisodeSpec(fps=10)
     found = {}
     for asked in work.items:
         samples, unread = every(open_source(spec, folder), asked)

@@ -13,7 +13,8 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.errors import FormatError, UsageError
+from datacheck.errors import FormatError, StorageError, UsageError
+from datacheck.repro import manifest
 from datacheck.sources import listing, stores
 from datacheck.sources.entries import Entries, Entry
 from datacheck.sources.listing import Listing, carried, digest_entry, list_files, locate, stat_entry, target
@@ -368,16 +369,6 @@ def test_links_that_multiply_names_are_not_followed(tmp_path, monkeypatch, links
     assert (f"files and folders, where {1 + 26 + looked} lie there without links" in last) == (links == 26)
 
 
-def test_links_that_multiply_the_files_of_a_store_refuse_the_store(tmp_path, monkeypatch):
-    monkeypatch.setattr(stores, "BEHIND", 10)
-    write(tmp_path, "a.zarr/zarr.json", *(f"a.zarr/c/{i}" for i in range(4)))
-    for i in range(2):
-        (tmp_path / f"a.zarr/l{i}").symlink_to("c")
-    assert list_files(tmp_path).skipped == []
-    (tmp_path / "a.zarr/l2").symlink_to("c")
-    assert list_files(tmp_path).skipped == [("a.zarr", "links in it lead to more than 10 files")]
-
-
 @pytest.mark.parametrize(("most", "letters"), [(2, 1 << 20), (5, 2 * (2 + 40))])  # letters of two
 def test_of_many_names_that_are_left_out_the_first_are_kept_and_the_rest_counted(tmp_path, monkeypatch, most, letters):
     """A run that held all of them could not be read again."""
@@ -401,52 +392,33 @@ def test_a_folder_in_a_store_that_cannot_be_listed_refuses_the_store(tmp_path, m
     monkeypatch.setattr(os, "scandir", refusing)
     listed = list_files(tmp_path)
     assert paths(listed) == ["b.bin"]
-    assert listed.refused == [("a.zarr", "folder C in it cannot be read: permission denied")]
+    assert listed.refused == [
+        ("a.zarr", "folder C in it cannot be read: permission denied"),
+        ("a.zarr/C", "folder cannot be read: permission denied"),
+    ]
     with pytest.raises(FormatError, match=r"a\.zarr: folder C in it cannot be read: permission denied"):
         digest_entry(tmp_path, "a.zarr")
     assert stat_entry(tmp_path, "a.zarr") is None
 
 
-def test_links_in_a_store_are_followed_inside_the_data(tmp_path):
-    write(tmp_path, "pool/c0", "pool/sub/c1", data=b"AAAA")
-    write(tmp_path, "plain.zarr/zarr.json", "linked.zarr/zarr.json")
-    write(tmp_path, "plain.zarr/c0", "plain.zarr/d/c1", data=b"AAAA")
-    (tmp_path / "linked.zarr/c0").symlink_to(tmp_path / "pool/c0")
-    (tmp_path / "linked.zarr/d").symlink_to(tmp_path / "pool/sub")
-    digest = digest_entry(tmp_path, "linked.zarr")
-    assert digest == digest_entry(tmp_path, "plain.zarr")
-    for number, behind in enumerate(("pool/c0", "pool/sub/c1")):
-        write(tmp_path, behind, data=b"BBBB")
-        os.utime(tmp_path / behind, ns=(0, 2 * 10**18 + number))
-        seen = list_files(tmp_path).by_path["linked.zarr"]
-        assert (seen.size, seen.mtime_ns) == (1 + 4 + 4, 2 * 10**18 + number)  # of what is digested
-        assert seen[1:5] == stat_entry(tmp_path, "linked.zarr")[1:5]
-        assert digest_entry(tmp_path, "linked.zarr") != digest
-        digest = digest_entry(tmp_path, "linked.zarr")
-
-
-@pytest.mark.parametrize(
-    ("goal", "reason"),
-    [
-        ("../../out", "a link out of the data folder"),
-        ("../../out/x", "a link out of the data folder"),
-        ("nowhere", "a link to nothing"),
-        (".", "a link that leads back to itself"),
-        ("..", "a link that leads back to itself"),
-        ("../pipe", "a link to a device, a socket or a pipe"),
-    ],
-)
-def test_a_store_with_a_link_that_may_not_be_followed_is_refused(tmp_path, goal, reason):
-    write(tmp_path, "data/a.zarr/zarr.json", "out/x")
+@pytest.mark.parametrize("goal", ["../../out", "../../out/x", "nowhere", ".", "..", "../pipe", "zarr.json"])
+def test_links_in_a_store_are_not_followed(tmp_path, goal):
+    """No reader follows them: the store counts without what is behind them, and its digest tells where they lead."""
+    write(tmp_path, "data/a.zarr/zarr.json", "data/a.zarr/c/0", "out/x", data=b"AAAA")
     os.mkfifo(tmp_path / "data/pipe")
-    (tmp_path / "data/a.zarr/D").symlink_to(goal)
-    listed = list_files(tmp_path / "data")
-    ((path, said),) = listed.refused
-    assert path == "a.zarr"
-    assert said.startswith(f"D in it is {reason}")
-    assert paths(listed) == []
-    with pytest.raises(FormatError, match=rf"a\.zarr: D in it is {reason}"):
-        digest_entry(tmp_path / "data", "a.zarr")
+    link = tmp_path / "data/a.zarr/D"
+    link.symlink_to(goal)
+    seen = list_files(tmp_path / "data").by_path["a.zarr"]
+    assert (seen.size, seen.mtime_ns) == (4 + 4, max(p.lstat().st_mtime_ns for p in (link, link.parent)))
+    assert seen[1:5] == stat_entry(tmp_path / "data", "a.zarr")[1:5]
+    digest = digest_entry(tmp_path / "data", "a.zarr")
+    write(tmp_path, "out/x", data=b"BBBB")
+    assert digest_entry(tmp_path / "data", "a.zarr") == digest
+    link.unlink()
+    link.symlink_to("elsewhere")
+    assert digest_entry(tmp_path / "data", "a.zarr") != digest
+    with pytest.raises(StorageError, match="D in it is a link, which is not followed in a Zarr folder"):
+        manifest.make(tmp_path / "data")
 
 
 def test_a_store_that_is_reached_by_a_link_or_below_an_extra_root(tmp_path):
@@ -456,7 +428,7 @@ def test_a_store_that_is_reached_by_a_link_or_below_an_extra_root(tmp_path):
     roots = {"m": tmp_path / "more"}
     for entry in list_files(tmp_path / "data", roots).entries:
         assert stat_entry(tmp_path / "data", entry.path, roots)[1:5] == entry[1:5]
-    names = ["@m/b.zarr", "@m/c0", "real/a.zarr", "to/a.zarr", "x"]
+    names = ["@m/b.zarr", "@m/b.zarr/c0", "@m/c0", "real/a.zarr", "to/a.zarr", "x"]
     assert paths(list_files(tmp_path / "data", roots)) == names
     assert digest_entry(tmp_path / "data", "to/a.zarr") == digest_entry(tmp_path / "data", "real/a.zarr")
 
@@ -474,7 +446,47 @@ def test_a_marker_of_a_store_hides_no_file(tmp_path):
     assert list(list_files(tmp_path).by_path) == [
         "train", "train/bad.npy", "train/more/worse.npy", "train/points/worst.npy"
     ]  # fmt: skip
-    assert [e.path for e in list_files(tmp_path, only="train").entries] == list(list_files(tmp_path).by_path)
+    alone = list_files(tmp_path, only="train")
+    assert [e.path for e in alone.entries] == ["train"]
+    assert [path for path, _ in alone.skipped] == ["train/bad.npy", "train/more/worse.npy", "train/points/worst.npy"]
+
+
+MARKERS = {"zarr.json": '{"zarr_format": 3, "node_type": "group"}', ".zgroup": '{"zarr_format": 2}'}
+
+
+@pytest.mark.parametrize("marker", MARKERS)
+def test_a_marker_of_a_store_hides_no_link_and_no_other_store(tmp_path, marker):
+    write(tmp_path, "train/b.zarr/.zgroup", "store/0", "store/5", "train/.hidden.npy", "store/d/x.npy")
+    (tmp_path / "train" / marker).write_text(MARKERS[marker])
+    (tmp_path / "train/a.npy").symlink_to("../store/0")
+    (tmp_path / "train/0").symlink_to("../store/d")
+    (tmp_path / "train/gone").symlink_to("nowhere")
+    listed = list_files(tmp_path)
+    expected = ["store/0", "store/5", "store/d/x.npy", "train", "train/0/x.npy", "train/a.npy", "train/b.zarr"]
+    assert paths(listed) == expected
+    assert [path for path, _ in listed.skipped] == ["train/.hidden.npy", "train/gone"]
+
+
+@pytest.mark.parametrize(
+    ("others", "alone"),
+    [
+        ((), True),
+        (("data/.zarray", "meta/.zgroup"), True),
+        ((".zattrs", "0.0", "0.1"), True),
+        (("c/0/0",), True),
+        (("data/.zarray", "readme.txt"), False),
+        (("0.npy",), False),
+        (("train/0.npy", "val/0.npy"), False),
+        (("a_replay.zarr/.zgroup",), False),
+        (("data/.zarray", "a.zarr/zarr.json"), False),
+    ],
+)
+@pytest.mark.parametrize("marker", MARKERS)
+def test_a_marker_makes_no_store_of_a_folder_of_data(tmp_path, marker, others, alone):
+    """The folder above a store is the root: what lies beside DATA could be read."""
+    write(tmp_path, *(f"DATA/{path}" for path in others), f"DATA/{marker}")
+    folder = tmp_path / "DATA"
+    assert target(folder) == ((tmp_path, "DATA") if alone else (folder, None))
 
 
 def test_a_whole_store_is_one_entry(tmp_path):

@@ -1,13 +1,14 @@
 """What a listing comes to: items, splits, lists that disagree with files, files left over."""
 
 import json
+import os
 import re
 import sys
 
 import pytest
 from rich._emoji_codes import EMOJI  # a list of emoji that is not ours
 
-from datacheck.errors import SchemaError
+from datacheck.errors import SchemaError, UsageError
 from datacheck.schema.load import load_schema
 from datacheck.schema.patterns import Template
 from datacheck.sources import list_files, matches, plan_work
@@ -119,6 +120,55 @@ def test_listed_and_present_are_items_and_the_rest_are_notes(tmp_path):
         ("DC105", "train/c/meta/0000.pkl", True, "train"),
     ]
     assert list(work.unclaimed) == []
+
+
+def test_a_list_calls_no_sample_of_another_split_missing(tmp_path):
+    """Its key would be that of the good sample, which no build takes twice, and whose verdict is one."""
+    write(tmp_path, "train/0.npy", "evil/1.npy")
+    write(tmp_path, "train.txt", text="0\n")
+    write(tmp_path, "evil.txt", text="1\ntrain/0.npy\ntrain/0.npy/inner\ntrain/5.npy\n")
+    work = plan(tmp_path, schema({"files": "{split}/{id}.npy", "list": "{split}.txt"}))
+    assert [item.path for item in work.items] == ["evil/1.npy", "train/0.npy"]
+    assert said(work) == [
+        ("DC105", "evil.txt: train/0.npy", True, "evil"),
+        ("DC105", "evil.txt: train/0.npy/inner", True, "evil"),
+        ("DC105", "train/5.npy", True, "evil"),
+    ]
+
+
+def test_what_cannot_be_listed_is_a_sample_that_cannot_be_read(tmp_path, monkeypatch):
+    write(tmp_path, "a/0.npy", "locked/0.npy")
+    scandir = os.scandir
+
+    def refusing(folder):
+        if isinstance(folder, int) and os.readlink(f"/proc/self/fd/{folder}").endswith("/locked"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    work = plan(tmp_path, schema("{split}/{id}.npy"))
+    assert [item.path for item in work.items] == ["a/0.npy"]
+    assert said(work) == [("DC101", "locked", True, "")]
+    assert work.notes[0].reason == "folder cannot be read: permission denied"
+
+
+@pytest.mark.parametrize(
+    ("file", "inside"),
+    [
+        ("{id}/note.txt", True), ("{id}/a/note.txt", True), ("{id}.txt", False), ("notes/{id}.txt", False),
+        ("{any}/note.txt", True), ("notes/{any}.txt", False),
+    ],
+)  # fmt: skip
+def test_of_a_store_that_is_data_itself_no_field_lies_in_another_file(tmp_path, file, inside):
+    """The folder above is the root, so a link in the store could lead to any file there."""
+    write(tmp_path, "s/zarr.json", text='{"zarr_format": 3, "node_type": "group"}')
+    spec = schema("{id}", {"note": {"role": "text", "file": file}})
+    plan_work(spec, list_files(tmp_path))  # the control: the folder above is DATA, and the root
+    if not inside:
+        plan_work(spec, list_files(tmp_path, only="s"))
+        return
+    with pytest.raises(UsageError, match=r"may lie in the Zarr folder s, which is DATA itself. Name the folder above"):
+        plan_work(spec, list_files(tmp_path, only="s"))
 
 
 def test_a_split_without_its_list_is_taken_whole_and_said(tmp_path):
@@ -298,9 +348,9 @@ def test_an_entry_of_another_folder_than_the_rest_names_no_sample(tmp_path, othe
     write(tmp_path, "train_database.yaml", text=json.dumps([*entries, {"filepath": other}]))
     work = plan(tmp_path, schema(DATABASE, POINTS))
     assert [i.path for i in work.items] == ["train/a.npy", "train/c.npy"]
-    assert [
-        n.key for n in work.notes if "which leads to another folder than most entries do (data/...)" in n.reason
-    ] == [other]
+    said = "which leads to another folder than most entries do (data/...)"
+    key = "train_database.yaml: train/b.npy" if other == "train/b.npy" else other  # train/b.npy is another sample
+    assert [n.key for n in work.notes if said in n.reason] == [key]
 
 
 @pytest.mark.parametrize("end", ["yaml", "yml", "json"])
