@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Progress
-from datacheck.judging.bench import NOT_READ
 from datacheck.scan import history
 from datacheck.scan.coverage import looked_into
 from datacheck.scan.measuring import Job, measure
@@ -92,16 +91,11 @@ def anew(
     notes = [*work.notes, *history.changes(listing, last, work.items), *looked_into(listing, work.unclaimed)]
     state = Past(
         only=only, listing=listing, key=key, items=_slots(work.items, kept), table=table,
-        undeclared=sorted(_not_judged(rows, kept.undeclared | fresh.undeclared)), measured=measured,
+        undeclared=sorted(rows.named(kept.undeclared | fresh.rows.named(fresh.undeclared))), measured=measured,
         notes=notes, compared=last is not None,
         unclaimed=work.unclaimed, whole=whole, crashes=list(fresh.crashes.values()), deaths=fresh.deaths,
     )  # fmt: skip
     return Gathered(state, *before)
-
-
-def _not_judged(rows: Kept, undeclared: Iterable[str]) -> set[str]:
-    """Return names of fields that the schema does not list; those of which nothing is kept are said not to be read."""
-    return {name if rows.holds(name) or name.endswith(NOT_READ) else name + NOT_READ for name in undeclared}
 
 
 def _used(items: Sequence[Item], kept: history.Kept, listing: Listing) -> Array:

@@ -266,7 +266,7 @@ def _take(
         if place >= 0:
             done.entries.numbers[place] = entry[1:6]
             done.entries.digests[place] = coded(entry.digest)
-    done.undeclared.update(part["undeclared"][: max(0, _UNDECLARED_KEPT - len(done.undeclared))])
+    done.undeclared = set(sorted(done.undeclared.union(part["undeclared"]))[:_UNDECLARED_KEPT])  # whichever came first
     done.deaths += part.get("deaths", [])
     for crash in part["crashes"]:
         done.crashes.setdefault(crash["measure"], crash)

@@ -124,9 +124,12 @@ def _unchecked(facts: Facts, judged: Judged) -> Iterable[str]:
     unread = [name for name in sorted(pixels(facts.schema)) if f"{name}:ndim" in state.table.columns]
     if unread and facts.level == "numeric":
         yield f"pixels of {', '.join(unread)}: only shape and dtype were read; --level deep also compares by them"
-    undeclared = [n for n in state.undeclared if ANY not in facts.schema.fields or n.endswith(NOT_READ)]
-    if undeclared:
-        yield _undeclared(undeclared)
+    passed = [name.removesuffix(NOT_READ) for name in state.undeclared if name.endswith(NOT_READ)]
+    met = [name for name in state.undeclared if not name.endswith(NOT_READ)]
+    if met and ANY not in facts.schema.fields:
+        yield _undeclared(met, "judged by what needs no promise only")
+    if passed:
+        yield _undeclared(passed, "not read, or more than are judged")
     yield from _unopened(state.unclaimed, facts.coverage)
     if listing.skipped:
         named = "; ".join(f"{path}: {reason}" for path, reason in listing.skipped[:_NAMED])
@@ -145,9 +148,9 @@ def _skipped_samples(table: Table) -> Iterable[str]:
         yield f"{_count(count, 'sample')}: {reason.partition(' ')[2]}"
 
 
-def _undeclared(names: Sequence[str]) -> str:
+def _undeclared(names: Sequence[str], what: str) -> str:
     shown = ", ".join(name or "''" for name in names[:8]) + ("" if len(names) <= 8 else f" … {len(names) - 8} more")
-    return f"{_count(len(names), 'field')} that the schema does not list, judged by what needs no promise only: {shown}"
+    return f"{_count(len(names), 'field')} that the schema does not list, {what}: {shown}"
 
 
 def _unopened(paths: Sequence[str], found: Coverage | None) -> Iterable[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
+from datacheck.judging.bench import NOT_READ
 from datacheck.rules.measures import MOST_COMPONENTS, unlisted_fields
 from datacheck.scan.samples import NUMBER
 from datacheck.schema.model import Schema
@@ -104,6 +105,10 @@ class Kept:
     def holds(self, name: str) -> bool:
         """Tell whether what was measured of an unlisted field is kept, if it was measured."""
         return self._unlisted.holds(name)
+
+    def named(self, names: Iterable[str]) -> set[str]:
+        """Return names of unlisted fields; those of which nothing is kept are said not to be read."""
+        return {name if self.holds(name) or name.endswith(NOT_READ) else name + NOT_READ for name in names}
 
     def _limited(self, table: Table) -> Iterator[tuple[_Fitting, str, Measured]]:
         names = set(unlisted_fields(table, self._schema))

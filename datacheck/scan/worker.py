@@ -34,7 +34,7 @@ from datacheck.table import CHECKED, FAULT, SKIPPED, UNREADABLE, Measured, Table
 
 Array = np.ndarray[Any, Any]
 
-_UNDECLARED_KEPT = 50
+_NAMES = 1000  # names, each of at most 1,000 characters
 _MOST_PARTS = 1 << 16  # of a file
 _DIGEST = re.compile("[0-9a-f]{32}")
 
@@ -165,7 +165,7 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
         "items": [[i.path, i.split, f] for i, f in zip(todo, files, strict=True) if i.path not in bench.failed],
         "entries": [list(_told(source, root, roots, entry, parts)) for entry in entries],
         "crashes": list(bench.crashes.values()),
-        "undeclared": sorted(bench.undeclared | {name + NOT_READ for name in source.passed})[:_UNDECLARED_KEPT],
+        "undeclared": sorted(rows.named(bench.undeclared) | {name + NOT_READ for name in source.passed})[:_NAMES],
         "host": socket.gethostname(),
         "cut": list(next(iter(source.cuts.values()), (0, 0))),
     }

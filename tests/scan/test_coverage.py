@@ -8,6 +8,7 @@ from datacheck.finding import Severity
 from datacheck.judging.judge import judge
 from datacheck.judging.select import choose_rules
 from datacheck.rules import catalogue
+from datacheck.scan import Request, run_scan
 from datacheck.scan.coverage import allowed, coverage, foreign_lines, looked_into, noted
 from datacheck.scan.state import Past, Slots
 from datacheck.scan.summary import Facts, report_of
@@ -16,6 +17,7 @@ from datacheck.schema.model import Schema
 from datacheck.sources.entries import Entries, Entry
 from datacheck.sources.listing import Listing
 from datacheck.table import CHECKED, SKIPPED, Measured, Table
+from tests.scan.conftest import make_schema
 
 PLAIN = Schema.model_validate({"datacheck": 1, "name": "plain", "samples": {"files": "*.npy"}})
 
@@ -207,3 +209,15 @@ def test_what_guessed_patterns_leave_out_counts_as_not_read():
     assert finding.message.startswith("70 % of the bytes are in files that were not opened: .jpg (1 file, 60 %")
     assert finding.fix.startswith(".jpg, .h5: describe them in the schema")
     assert unread(past(**{"+a.npy": 700, "b.jpg": 300}), guessed) == []
+
+
+def test_fields_beyond_those_that_are_judged_are_named_by_themselves(tmp_path):
+    """The first 64 by name are judged: one file may name as many before the field of all others."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for number in range(3):
+        np.savez(data / f"s{number}.npz", x=np.ones((4, 3)), velocity=np.ones((4, 3)))
+    np.savez(data / "z.npz", x=np.ones((4, 3)), **{f"a{number:02}": np.ones(2) for number in range(64)})
+    schema = make_schema({"x": {"shape": ["P", 3]}}, samples={"files": "*.npz"})
+    unchecked = run_scan(schema, Request(data, output=tmp_path / "out")).report.unchecked
+    assert "1 field that the schema does not list, not read, or more than are judged: velocity" in unchecked
