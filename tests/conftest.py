@@ -20,6 +20,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of `nohup ... &`; wh
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def _unsynced(descriptor: int) -> None:
+    os.fstat(descriptor)
+
+
+os.fsync = _unsynced  # the power stays on: which files must be synced, and when, tests see at the door (`System.sync`)
+
+
 def pytest_collection_finish() -> None:
     """Keep what collection made out of each later collection of garbage, which would take a second to search it."""
     gc.collect()
