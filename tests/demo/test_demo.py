@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from datacheck.errors import MissingDependencyError
 from datacheck.scan import scan
 from datacheck.testing import faults, synth
 from datacheck.testing.faults import Planted
+from tests.golden.pins import DEMOS, SEED, results
 
 pytest.importorskip("torch", reason="the extra 'torch' is not installed")
 
@@ -30,7 +32,8 @@ def quick(monkeypatch):
 
 @pytest.mark.parametrize("system", synth.SYSTEMS)
 def test_the_whole_way_holds(system, tmp_path, quick):
-    done = course.run(system, tmp_path / system, seed=1)
+    done = course.run(system, tmp_path / system, seed=SEED)
+    assert results(tmp_path / system / "scan") == json.loads(DEMOS.read_text())[system]
     assert done.differs == []
     assert len(done.answers) == sum(f.system == system for f in faults.FAULTS)
     assert all(answer.found for answer in done.answers)
