@@ -99,7 +99,8 @@ def build(
     jobs = [job_of(chosen, run, name, workers, scheduler, seen[name], progress) for name in names]
     place = None if staging is None else Path(staging)
     how: dict[str, Any] = {"workers": workers, "scheduler": scheduler, "progress": progress, "reuse": reuse}
-    return [build_cache(job, target, staging=place, check=check, **how) for job in jobs]
+    made = [build_cache(job, target, staging=place, check=check, **how) for job in jobs]
+    return [replace(one, unlisted=run.listing.refused) for one in made]
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,6 +23,9 @@ CHECKED, UNREADABLE, SKIPPED = 0, 1, 2
 _FEW = ("inner", "splits", "groups", "reasons")  # columns in which many rows hold the same text
 _TEXTS = ("keys", "files", *_FEW)
 WIDEST = 4096  # numbers in one value of a column
+# A column that says how many bytes wide columns of its field would take in a row (`WIDE_NUMBER` for each number, as
+# samples.parquet is written and read), where these columns are left out.
+LEFT_OUT, WIDE_NUMBER = "left_out", 18
 FAULT = "a fault of datacheck: please report it"  # in the reason of a row on which a measurement of ours fails
 _KINDS = "biufOU"
 

@@ -60,6 +60,7 @@ class Built:
         shards: how many each field has.
         reuse: what an earlier cache gave; None where none was asked.
         checked: how many shards were made a second time and came out the same.
+        unlisted: (path, reason) of folders that could not be listed: no cache has their samples.
     """
 
     path: Path | str
@@ -75,6 +76,7 @@ class Built:
     shards: int = 0
     reuse: Reuse | None = None
     checked: int = 0
+    unlisted: Sequence[tuple[str, str]] = ()
 
 
 def prepare(job: Job) -> tuple[Plan, list[Transform], dict[str, Any]]:

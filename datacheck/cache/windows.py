@@ -135,7 +135,8 @@ class Windows:
 
     def offsets(self, name: str) -> Array | None:
         """Return the steps of a field that are served, counted from the item's; None: that step, without an axis."""
-        return self._offsets.get(name, self._around)
+        found = self._offsets.get(name)
+        return self._around if found is None else found
 
     @cached_property
     def _offsets(self) -> dict[str, Array]:

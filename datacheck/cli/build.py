@@ -65,6 +65,7 @@ def build(pipeline: str, **options: Any) -> None:  # fmt: skip
         made = build_caches(pipeline, progress=progress, **options)
     for one in made:
         say(*described(one))
+    say(*_unlisted(made[0].unlisted if made else ()))
 
 
 def described(one: Built) -> Iterator[str]:
@@ -82,6 +83,15 @@ def described(one: Built) -> Iterator[str]:
     if one.moved is not None:
         yield f"    a damaged cache stood in its place; it lies in {one.moved}"
     yield from _refused(one.not_made)
+
+
+def _unlisted(refused: Sequence[tuple[str, str]]) -> Iterator[str]:
+    if refused:
+        yield "What could not be listed has its samples in no cache:"
+    for path, reason in refused[:_SHOWN]:
+        yield f"    {path}: {reason}"
+    if len(refused) > _SHOWN:
+        yield f"    ... and {len(refused) - _SHOWN:,} more"
 
 
 def _reused(reuse: Reuse, shards: int) -> Iterator[str]:

@@ -236,7 +236,7 @@ class _Store(Container):
 
     def _below(self, inner: str) -> list[str]:
         with os.scandir(self._root / inner) as entries:
-            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False) or entry.is_symlink()]
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False) or _hides_folder(entry)]
         return [f"{inner}/{name}" if inner else name for name in sorted(names) if not name.startswith(".")]
 
     def _names_of(self, inner: str) -> list[str]:
@@ -391,6 +391,14 @@ class _Store(Container):
 
 
 _LINK = "a link inside a store is not followed"
+
+
+def _hides_folder(entry: os.DirEntry[str]) -> bool:
+    """Tell a link in whose place an array or a group may be missed; one to a file is no part of a store."""
+    try:
+        return entry.is_symlink() and entry.is_dir()
+    except OSError:  # it leads to itself, or to where nobody may look
+        return True
 
 
 def _present(array: Any, keys: list[str], described: _Array, rows: tuple[int, int]) -> Array:

@@ -17,7 +17,7 @@ from datacheck.schema.model import MOST_FIELDS
 from datacheck.table import WIDEST
 
 # Of all columns in memory: so many, and so many for each byte of the file and for each row, whose key is a path.
-MOST_BYTES, MOST_RATIO, MOST_EACH = 160 << 20, 80, 4096
+MOST_BYTES, MOST_RATIO, MOST_EACH = 192 << 20, 80, 4096
 FOOTER_BYTES = 16 << 20
 ROW_GROUP = 65_536
 _MARK = b"PAR1"
@@ -72,7 +72,7 @@ class _Thrift:
         while head := self._byte():
             field = field + (head >> 4) if head >> 4 else self._number()
             if field in found or not 0 <= field < 1 << 15:  # other readers take another one of two, or 16 bits of it
-                msg = f"the field {field} twice, or none that is known"
+                msg = f"field {field} of a struct stands twice, or has an unknown number"
                 raise ValueError(msg)
             found[field] = self._kinds[head & 15](deep + 1)
         return found
@@ -145,7 +145,7 @@ def _check_groups(said: dict[int, Any], size: int) -> int:
     if any(part.get(2, 0) > _WIDTH[_FIXED] for part in names):
         msg = "a column of wide values"
         raise ValueError(msg)
-    memory = keys = 0
+    memory = keys = stored = 0
     for group in groups:
         chunks = [chunk[3] for chunk in group[1]]
         types = [chunk[1] for chunk in chunks]  # Arrow goes by the tree's
@@ -154,6 +154,10 @@ def _check_groups(said: dict[int, Any], size: int) -> int:
             raise ValueError(msg)
         memory += sum(_memory(chunk, group[3], size) for chunk in chunks) + _KEY * group[3]
         keys += chunks[0][7]
+        stored += sum(chunk[7] for chunk in chunks)
+    if stored > size:  # each is walked page by page
+        msg = f"columns of {stored:,} stored bytes in a file of {size:,}"
+        raise ValueError(msg)
     if rows > keys + ROW_GROUP:  # keys differ, and LZ4 needs three bytes for each
         msg = f"{rows:,} rows with {keys:,} bytes of keys"
         raise ValueError(msg)

@@ -24,7 +24,7 @@ CODES = "codes"
 
 SAMPLES_BYTES = 64 << 30
 _ROW_GROUP = footer.ROW_GROUP
-NUMBER = 9  # bytes of a number of a list and of whether it is there
+_NUMBER = 9  # bytes of a number of a list and of whether it is there
 _OCTETS = np.iinfo(np.int32).max  # of the texts of one array
 _LONG = 1 << 12  # bytes of a word: what a scan writes is hardly ever longer
 _FEW = 1000  # keys that are read one by one before all of them are
@@ -270,7 +270,7 @@ class _File:
             DamagedRunError: it cannot be read, or lacks rows.
         """
         with self._reading(name):
-            self._memory += NUMBER * self._widths.pop(name, 0) * self.count
+            self._memory += _NUMBER * self._widths.pop(name, 0) * self.count
             footer.check_memory(self._memory, self._size, self.count)
             chunks: list[Any] = self._file.read(columns=[name], use_threads=False)[name].chunks
             self._memory += sum(_wide(chunk.dictionary) for chunk in chunks if hasattr(chunk, "dictionary"))

@@ -129,7 +129,7 @@ def _unchecked(facts: Facts, judged: Judged) -> Iterable[str]:
     if met and ANY not in facts.schema.fields:
         yield _undeclared(met, "judged by what needs no promise only")
     if passed:
-        yield _undeclared(passed, "not read, or more than are judged")
+        yield _undeclared(passed, "not judged (not read, or there are too many)")
     yield from _unopened(state.unclaimed, facts.coverage)
     if listing.skipped:
         named = "; ".join(f"{path}: {reason}" for path, reason in listing.skipped[:_NAMED])

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
+import numpy as np
+
 from datacheck.judging.bench import NOT_READ
 from datacheck.rules.measures import MOST_COMPONENTS, unlisted_fields
-from datacheck.scan.samples import NUMBER
 from datacheck.schema.model import Schema
-from datacheck.table import Measured, Table
+from datacheck.table import LEFT_OUT, WIDE_NUMBER, Measured, Table
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class _Fitting:
         """Leave out the names that do not fit any more."""
         left = min(self._room.most, self._room.few + self._room.row * rows)
         for place, (name, widths) in enumerate(sorted(self._names.items())):
-            left -= rows * sum(widths.values())
+            left -= rows * max(sum(widths.values()) - widths.get(LEFT_OUT, 0), widths.get(LEFT_OUT, 0))
             if left < 0 or place == self._room.names:
                 self._end = name
                 self._names = {known: of for known, of in self._names.items() if known < name}
@@ -70,7 +71,8 @@ class Kept:
 
     Notes:
         All rows of all tables will have all columns, so a field costs the widest of its rows, times all rows. What is
-        kept does not depend on the order in which tables come.
+        kept does not depend on the order in which tables come. Rows say what of them was left out, so that a later scan
+        of fewer samples, in which that fits, does not judge the others alone.
     """
 
     def __init__(self, schema: Schema, tables: Iterable[Table] = ()) -> None:
@@ -84,11 +86,12 @@ class Kept:
 
     def add(self, table: Table) -> None:
         """Add rows."""
-        for fitting, column, measured in self._limited(table):
-            numbers, width = prod(measured.values.shape[1:]), measured.values.dtype.itemsize
-            width = (width + 1 + NUMBER) * numbers if fitting is self._wide else width * numbers + 1
+        for fitting, name, stat, measured in self._limited(table):
+            width = _counted(measured) if fitting is self._wide else _width(measured)
+            if stat == LEFT_OUT:
+                width = int(measured.values[measured.present].max(initial=0))
             self._grown += len(table) * width
-            fitting.add(_field_of(column), column, width)
+            fitting.add(name, stat, width)
         self._rows += len(table)
         self._tables.append(table)
         self._unlisted.cut(self._rows)
@@ -110,20 +113,43 @@ class Kept:
         """Return names of unlisted fields; those of which nothing is kept are said not to be read."""
         return {name if self.holds(name) or name.endswith(NOT_READ) else name + NOT_READ for name in names}
 
-    def _limited(self, table: Table) -> Iterator[tuple[_Fitting, str, Measured]]:
-        names = set(unlisted_fields(table, self._schema))
+    def lack(self) -> bool:
+        """Tell whether rows of an earlier scan lack wide columns that fit now: their files must be read again."""
+        return any(
+            stat == LEFT_OUT and fitting.holds(name)
+            for table in self._tables
+            for fitting, name, stat, _ in self._limited(table)
+        )
+
+    def _limited(self, table: Table) -> Iterator[tuple[_Fitting, str, str, Measured]]:
+        unlisted = set(unlisted_fields(table, self._schema))
         for column, measured in table.columns.items():
-            if _field_of(column) in names:
-                yield self._unlisted, column, measured
-            elif measured.values.ndim == 2 and measured.values.shape[1] > MOST_COMPONENTS:
-                yield self._wide, column, measured
+            name, _, stat = column.rpartition(":")
+            if name in unlisted:
+                yield self._unlisted, name, stat, measured
+            elif stat == LEFT_OUT or (measured.values.ndim == 2 and measured.values.shape[1] > MOST_COMPONENTS):
+                yield self._wide, name, stat, measured
 
     def _without(self, table: Table) -> Table:
-        gone = {column for fitting, column, _ in self._limited(table) if not fitting.holds(_field_of(column))}
-        if not gone:
-            return table
-        return replace(table, columns={name: c for name, c in table.columns.items() if name not in gone})
+        columns, found = dict(table.columns), list(self._limited(table))
+        for fitting, name, stat, measured in found:
+            if fitting.holds(name) or stat == LEFT_OUT:
+                continue
+            del columns[f"{name}:{stat}"]
+            if fitting is self._wide:
+                before = columns.get(f"{name}:{LEFT_OUT}", Measured(np.zeros(len(table), np.int32), measured.present))
+                columns[f"{name}:{LEFT_OUT}"] = before._replace(values=before.values + np.int32(_counted(measured)))
+        return table if len(columns) == len(table.columns) else replace(table, columns=columns)
 
 
-def _field_of(column: str) -> str:
-    return column.rpartition(":")[0]
+def _width(column: Measured) -> int:
+    return _numbers(column) * int(column.values.dtype.itemsize) + 1
+
+
+def _counted(column: Measured) -> int:
+    """Return the bytes that a row of a wide column counts for."""
+    return _numbers(column) * WIDE_NUMBER
+
+
+def _numbers(column: Measured) -> int:
+    return prod(column.values.shape[1:])

@@ -59,12 +59,13 @@ def with_rate(schema: Schema, listing: Listing, only: str = "") -> tuple[Schema,
     folders, rates = _rates(schema, listing, only)
     different = sorted({rate for rate in rates.values() if rate is not None})
     if folders and not rates:
-        return schema, [Note(_RATE, folders[0] + INFO, f"{len(folders):,} of these files are too large together")]
+        why = f"the info.json of {len(folders):,} datasets have more than {_INFO_BYTES >> 20} MiB"
+        return schema, [Note(_RATE, folders[0] + INFO, why)]
     if not different:
         return schema, []
     if len(different) > 1 or None in rates.values():
-        first = {rate: min(folder for folder in folders if rates[folder] == rate) for rate in rates.values()}
-        told = [f"{rate:g} in {first[rate] or '.'}" for rate in different[:_RATES]]
+        first = {rates[folder]: folder for folder in reversed(folders)}
+        told = [f"{rate:.9g} in {first[rate] or '.'}" for rate in different[:_RATES]]
         told += [f"none in {first[None] or '.'}"] if None in first else []
         return schema, [Note(_RATE, folders[0] + INFO, f"the datasets tell several rates ({', '.join(told)})")]
     episode = schema.episode or EpisodeSpec()
@@ -82,9 +83,16 @@ def _rates(schema: Schema, listing: Listing, only: str) -> tuple[list[str], dict
         if sum(sizes) > _INFO_BYTES:
             return folders, {}
         datasets = Roots(listing.root, listing.roots)
-        return folders, {folder: read_rate(datasets.file(folder)) for folder in folders}
-    except FormatError:  # whoever reads the episodes says so
+        return folders, {folder: _rate(datasets, folder) for folder in folders}
+    except FormatError:
         return [], {}
+
+
+def _rate(datasets: Roots, folder: str) -> float | None:
+    try:
+        return read_rate(datasets.file(folder))
+    except (FormatError, OSError):  # whoever reads the episodes says so
+        return None
 
 
 def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:

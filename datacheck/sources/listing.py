@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heappop, heappush
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -40,6 +41,7 @@ _LEFT_OUT = frozenset({".git", ".datacheck", _BYTECODE})  # without a word, wher
 _CHUNK = re.compile(r"(c|\d+)(\.\d+)*")  # what chunks of Zarr are called
 _PARTS = frozenset({".zattrs", ".zmetadata"})  # files of a Zarr folder that are neither markers nor chunks
 _ZARR = ".zarr"
+_LOOKED = 100  # names in a folder that is called as chunks are
 # "lost+found" and the two behind it belong to a file system; most users may not list them.
 _CLUTTER = frozenset({"Thumbs.db", "desktop.ini", "lost+found", "System Volume Information", "$RECYCLE.BIN"})
 
@@ -53,7 +55,8 @@ class Listing:
         entries: files sorted by the bytes of their paths.
         skipped: (path, reason) of what is no readable file: links that leave the folder, devices, clutter.
         roots: extra folders by name.
-        refused: those of `skipped` that the system did not let be listed: nobody knows what they are.
+        refused: those of `skipped` in which samples may lie: the system did not let them be listed, or there are too
+            many links.
         told: int64 (files): which of the files that the walk told of, in that order, each entry is; of a listing that
             no walk made it is empty.
         alone: path of the Zarr folder that DATA is, "" for all others: its parent is the root, and is not the data.
@@ -152,21 +155,27 @@ def _is_store(folder: Path) -> bool:
         to a folder of other files must not make one of it.
     """
     markers = store_markers()
+    found = _names(folder)
+    if markers.isdisjoint(found) or folder.name.endswith(_ZARR):  # whoever names it says that it is one
+        return not markers.isdisjoint(found)
+    found = {name: is_dir for name, is_dir in found.items() if not (name.startswith(".") or name in markers)}
+    chunks = {name for name in found if _CHUNK.fullmatch(name)}
+    if not all(found[name] for name in found.keys() - chunks):  # files and links that are no part of one
+        return False
+    if not all(_CHUNK.fullmatch(one) for name in chunks if found[name] for one in _names(folder / name, _LOOKED)):
+        return False
+    inner = sorted(found.keys() - chunks)
+    parts = [name for name in inner if not markers.isdisjoint(_names(folder / name))]
+    return not inner or (bool(parts) and not any(name.endswith(_ZARR) for name in parts))
+
+
+def _names(folder: Path, most: int | None = None) -> dict[str, bool]:
+    """Return the names in a folder, and whether each is a folder; none of one that cannot be listed."""
     try:
         with os.scandir(folder) as scan:
-            found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in scan}
+            return {entry.name: entry.is_dir(follow_symlinks=False) for entry in islice(scan, most)}
     except OSError:  # `list_files` says so
-        return False
-    if markers.isdisjoint(found):
-        return False
-    others = {
-        name: is_dir for name, is_dir in found.items() if name not in markers | _PARTS and not _CHUNK.fullmatch(name)
-    }
-    inner = [name for name, is_dir in others.items() if is_dir and not name.startswith(".")]
-    if len(inner) < sum(not name.startswith(".") for name in others):
-        return False
-    parts = [name for name in inner if any((folder / name / marker).is_file() for marker in markers)]
-    return not inner or (bool(parts) and not any(name.endswith(_ZARR) for name in parts))
+        return {}
 
 
 def list_files(
@@ -301,21 +310,23 @@ class _Walk:
 
     def _walk(self) -> None:
         while self._waiting or self._follow():
-            folder, path, links, inside = self._waiting.pop()
-            if path.count("/") > DEPTH:
-                self._skip(path, f"more than {DEPTH} folders deep")
-                continue
-            try:
-                opened = self._root.listed(path)  # by handle: a link that takes its place now leads nowhere
-            except OSError as error:
-                self._refuse(path, error, "folder cannot be read: ")
-                continue
-            try:
-                self._inspect(opened, folder, path, links, inside=inside)
-            finally:
-                os.close(opened)
+            self._enter(*self._waiting.pop())
             self._bound()
             self._tell()
+
+    def _enter(self, folder: str, path: str, links: tuple[str, ...], inside: bool) -> None:  # noqa: FBT001
+        if path.count("/") > DEPTH:
+            self._skip(path, f"more than {DEPTH} folders deep")
+            return
+        try:
+            opened = self._root.listed(path)  # by handle: a link that takes its place now leads nowhere
+        except OSError as error:
+            self._refuse(path, error, "folder cannot be read: ")
+            return
+        try:
+            self._inspect(opened, folder, path, links, inside=inside)
+        finally:
+            os.close(opened)
 
     def _follow(self) -> bool:
         """Go on with one link to each of the folders that were reached least often, where links are left.
@@ -326,6 +337,8 @@ class _Walk:
             self._plain = self._looked
         least = min((self._reached[goal] for goal in self._links), default=0)
         goals = [goal for goal in self._links if self._reached[goal] == least]
+        if (room := LINKED - self._linked) > 0:
+            goals = sorted(goals, key=lambda goal: _near_the_top(self._links[goal][0][1]))[:room]
         found = [(goal, *heappop(self._links[goal])) for goal in goals]
         for goal in goals:
             self._reached[goal] += 1
@@ -352,7 +365,7 @@ class _Walk:
         self._waiting = []
         self._give_up(
             f"with what lies behind such links there are more than {most:,} files and folders, where {self._plain:,} "
-            "lie there without links. Remove those that lead to one folder many times"
+            "lie there without links. Name the folders that they lead to as DATA or --root, or remove the links"
         )
 
     def _give_up(self, why: str) -> None:
@@ -360,12 +373,14 @@ class _Walk:
         assert self._round is not None
         now = {*self._round[3]}
         others = (path for heap in self._links.values() for _, path, _ in heap)
-        left = sorted([*now, *(path for path in others if now.isdisjoint(map(str, PurePosixPath(path).parents)))])
+        left = [*now, *(path for path in others if now.isdisjoint(map(str, PurePosixPath(path).parents)))]
+        left.sort(key=_near_the_top)
         self._links = {}
         for path in left[:_NAMED]:
-            self._skip(path, f"a link to a folder that is not followed: {why}")
+            self._refuse(path, OSError(f"a link to a folder that is not followed: {why}"))
         if left[_NAMED:]:
-            self._skip(left[_NAMED], f"one of {len(left) - _NAMED:,} more links to folders that are not followed")
+            more = f"one of {len(left) - _NAMED:,} more links to folders that are not followed"
+            self._refuse(left[_NAMED], OSError(more))
 
     def _inspect(self, opened: int, folder: str, path: str, links: tuple[str, ...], *, inside: bool) -> None:
         try:
@@ -406,12 +421,19 @@ class _Walk:
             name = entry.name
             if entry.is_dir(follow_symlinks=False) and (name in self._markers or not name.startswith(".")):
                 self._waiting.append((f"{folder}/{name}", f"{path}/{name}", links, True))
-            elif (name in self._markers or name in _PARTS or _CHUNK.fullmatch(name)) and not entry.is_dir():
+            elif self._is_part(entry, f"{folder}/{name}"):
                 continue
             elif self.alone:
-                self._skip(f"{path}/{entry.name}", "no part of the Zarr folder that is scanned alone")
+                self._skip(f"{path}/{name}", "no part of the Zarr folder that is scanned alone")
             else:
                 self._visit(entry, folder, path, links)
+
+    def _is_part(self, entry: os.DirEntry[str], place: str) -> bool:
+        """Tell a file of a Zarr folder, or a link in its place, from one that the folder's marker would hide."""
+        name = entry.name
+        return (name in self._markers or name in _PARTS or _CHUNK.fullmatch(name) is not None) and not (
+            entry.is_symlink() and os.path.isdir(place)  # noqa: PTH112  a link may lead nowhere, or be refused
+        )
 
     def _unusual(self, found: list[os.DirEntry[str]], path: str) -> list[os.DirEntry[str]]:
         """List the ordinary files of a folder, as fast as Python can; return what needs a closer look."""
@@ -487,7 +509,10 @@ class _Walk:
             return False
         if not entry.is_dir():
             return entry.name == ".git"  # of a submodule or a worktree
-        opened = self._root.listed(path)
+        try:
+            opened = self._root.listed(path)
+        except OSError:  # of another user: as hidden as one of another name
+            return False
         try:
             with os.scandir(opened) as found:
                 names = {one.name: one.is_dir(follow_symlinks=False) for one in found}
@@ -529,6 +554,10 @@ class _Walk:
         self._skip(path, f"{what}{reason(error)}")
         if not isinstance(error, FileNotFoundError):  # what was removed at this moment holds no sample
             self.refused.append(self.skipped[-1])
+
+
+def _near_the_top(path: str) -> tuple[int, str]:
+    return path.count("/"), path
 
 
 def _decodable(name: str) -> bool:

@@ -288,6 +288,7 @@ class _Lists:
     def __init__(self, schema: Schema, listing: Listing) -> None:
         self._schema = schema
         self._listing = listing
+        self._refused = {path for path, _ in listing.refused}
         self._templates = file_templates(schema)
         self._levels = max((DEPTH + 2 if "**" in t.text else t.text.count("/") + 1 for t in self._templates), default=0)
         self.notes: list[Note] = []
@@ -546,7 +547,7 @@ class _Lists:
     def _is_taken(self, key: str) -> bool:
         """Tell whether a file, or what lies in it, has this key: a line of another list's sample is not that sample."""
         find = self._listing.entries.find
-        return any(find(path) >= 0 for path in (key, *map(str, PurePosixPath(key).parents)))
+        return any(find(path) >= 0 or path in self._refused for path in (key, *map(str, PurePosixPath(key).parents)))
 
     def _count(self, path: str, about: Mapping[str, Any], split: str) -> None:
         """Note the numbers that an entry states of its file."""

@@ -17,7 +17,7 @@ from datacheck.errors import MissingDependencyError
 from datacheck.scan import scan
 from datacheck.testing import faults, synth
 from datacheck.testing.faults import Planted
-from tests.golden.pins import DEMOS, SEED, results
+from tests.pins.pins import DEMOS, SEED, results
 
 pytest.importorskip("torch", reason="the extra 'torch' is not installed")
 

@@ -88,6 +88,16 @@ def test_links_inside_a_store_are_refused(tmp_path, target):
         assert container.read("meta/episode_ends").tolist() == [2, 6]
 
 
+def test_a_link_to_a_file_is_no_part_of_a_store(tmp_path):
+    store = tmp_path / "a.zarr"
+    shutil.copytree(CORPUS / "zarr/y_replay_v2.zarr", store)
+    (tmp_path / "y.npy").write_bytes(b"x")
+    (store / "data/notes.npy").symlink_to("../../y.npy")
+    (store / "README").symlink_to("nowhere")
+    with open_container(store) as container:
+        assert container.names() == ["data/action", "meta/episode_ends"]
+
+
 def test_one_broken_array_does_not_lose_the_others(tmp_path):
     store = tmp_path / "a.zarr"
     shutil.copytree(CORPUS / "zarr/y_replay_v3.zarr", store)

@@ -18,6 +18,7 @@ from PIL import Image
 
 from datacheck import pipeline
 from datacheck.cache import layout, open_cache
+from datacheck.cli.build import _unlisted
 from datacheck.errors import DatacheckError, StorageError, UsageError
 from datacheck.finding import RuleVerdict, Verdict
 from datacheck.pipeline import build
@@ -163,6 +164,27 @@ def test_a_cache_per_split_with_its_own_schema(tmp_path):
     assert only.split == "train"
     with pytest.raises(UsageError, match=r"no split 'trian'.*Did you mean 'train'"):
         build(schema, tmp_path / "data", tmp_path / "other", split="trian", run=run)
+
+
+def test_a_folder_that_cannot_be_listed_stops_no_other_split_and_is_named(tmp_path, monkeypatch):
+    for split in ("train", "val"):
+        (tmp_path / "data" / split).mkdir(parents=True)
+        np.save(tmp_path / f"data/{split}/0.npy", np.zeros((4, 3), np.float32))
+    monkeypatch.setattr("datacheck.sources.stores.DEPTH", 0)
+    (tmp_path / "data/deep.zarr/a/b").mkdir(parents=True)
+    (tmp_path / "data/deep.zarr/.zgroup").write_text("{}")
+    fields = {"points": {"shape": ["P", 3], "at": "array"}}
+    schema = Schema.model_validate(
+        {"datacheck": 1, "name": "s", "samples": {"files": "{split}/{id}.npy"}, "fields": fields}
+    )
+    run = run_scan(schema, Request(tmp_path / "data", output=tmp_path / "scan"))
+    made = build(schema, tmp_path / "data", tmp_path / "caches", run=run)
+    assert [one.split for one in made] == ["train", "val"]
+    assert made[0].unlisted == [("deep.zarr", "a/b in it is more than 0 folders deep")]
+    assert list(_unlisted(made[0].unlisted)) == [
+        "What could not be listed has its samples in no cache:",
+        "    deep.zarr: a/b in it is more than 0 folders deep",
+    ]
 
 
 def test_a_new_threshold_is_a_new_cache_and_a_new_file_too(tmp_path):

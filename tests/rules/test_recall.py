@@ -332,6 +332,31 @@ def test_a_thousand_dimensions_are_judged_one_by_one():
     }
 
 
+@pytest.mark.parametrize("dtype", ["i1", "i2", "f2"])
+def test_dimensions_of_small_numbers_that_use_their_whole_range_move(dtype):
+    rng = np.random.default_rng(0)
+    found = [rng.integers(-128, 128, (20, 100)).astype(dtype) for _ in range(5)]
+    if dtype == "i2":
+        found = [rng.integers(-(2**15), 2**15, (20, 100), dtype=np.int16) for _ in range(5)]
+    schema = schema_of(WIDE.replace("SIZE", "100"))
+    assert not [f for f in judged(schema, measured(schema, pieces(found, "a"))).findings if f.code == "DC223"]
+
+
+def test_a_sample_has_its_dimensions_whatever_lies_beside_it():
+    schema = schema_of(WIDE.replace("SIZE", "100"))
+    samples = [np.zeros((0, 100)), *robots(100, 16)[:2], *[np.zeros((0, 100))] * 40]
+    (flat,) = (f for f in judged(schema, measured(schema, pieces(samples, "a"))).findings if f.code == "DC223")
+    assert flat.message == "dimension 20 (always 0.25) of 100 in 2 samples: no change at all."
+
+
+def test_a_few_long_samples_do_not_speak_for_all():
+    schema = schema_of(WIDE.replace("SIZE", "100"))
+    samples = [*robots(100, 16), *[np.random.default_rng(1).normal(size=(15, 100)) for _ in range(5)]]
+    answer = judged(schema, measured(schema, pieces(samples, "a")))
+    assert not [f for f in answer.findings if f.code == "DC223"]
+    assert [v.verdict.value for v in answer.verdicts if v.code == "DC223"] == ["skip"]
+
+
 @pytest.mark.parametrize(("size", "steps"), [(65, 15), (4_097, 16)])
 def test_what_cannot_be_judged_one_by_one_is_not_passed(size, steps):
     schema = schema_of(WIDE.replace("SIZE", str(size)))

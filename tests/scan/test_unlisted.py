@@ -5,11 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
-from datacheck.scan import unlisted
+from datacheck.scan import Request, run_scan, unlisted
 from datacheck.scan.unlisted import Kept, Room
 from datacheck.schema.load import parse_schema
-from datacheck.table import Measured
-from tests.scan.conftest import make_table
+from datacheck.table import Measured, concatenate
+from tests.scan.conftest import make_schema, make_table
 
 SCHEMA = parse_schema("datacheck: 1\nname: s\nsamples: {files: '*'}\nfields: {x: {}}\n")
 
@@ -61,12 +61,61 @@ def wide(count, first, width):
 
 
 def test_wide_columns_of_a_listed_field_are_kept_as_far_as_memory_allows():
-    # Two columns of 1,000 numbers are counted with 28,000 bytes a row, of which a row may take 1,024: 128 MiB are left
-    # for the other 26,976 bytes of 4,975 rows.
-    for rows, left in ((4_975, ["x:highs", "x:lows", "x:max"]), (4_976, ["x:max"])):
+    # Two columns of 1,000 numbers are counted with 36,000 bytes a row, of which a row may take 1,024: 128 MiB are left
+    # for the other 34,976 bytes of 3,837 rows.
+    for rows, left in ((3_837, ["x:highs", "x:lows", "x:max"]), (3_838, ["x:left_out", "x:max"])):
         parts = wide(1_000, "a", 1_000), wide(rows - 1_000, "b", 1_000)
         for order in itertools.permutations(parts):
             tables = Kept(SCHEMA, order).tables()
             assert {name for table in tables for name in table.columns} == set(left)
     few = Kept(SCHEMA, [wide(5_000, "a", 64)]).tables()
     assert set(few[0].columns) == {"x:highs", "x:lows", "x:max"}
+
+
+def kept_alone(*tables):
+    """Return what is kept of some rows and then of these and others, as of a child's, or of an earlier scan."""
+    return Kept(SCHEMA, [concatenate(Kept(SCHEMA, [table]).tables()) for table in tables])
+
+
+def test_rows_that_lack_wide_columns_count_as_if_they_held_them():
+    every = wide(5_000, "a", 1_000), wide(10, "b", 1_000)
+    for order in itertools.permutations(every):
+        kept = kept_alone(*order)
+        assert {name for table in kept.tables() for name in table.columns} == {"x:left_out", "x:max"}
+        assert not kept.lack()
+    assert set(kept.tables()[0].columns["x:left_out"].values.tolist()) == {36_000}
+
+
+def test_rows_of_an_earlier_scan_lack_wide_columns_where_they_fit_now():
+    """Two samples of them and two new ones would be judged by the new ones alone."""
+    before = concatenate(Kept(SCHEMA, [wide(5_000, "a", 1_000)]).tables())
+    assert Kept(SCHEMA, [before.take(np.arange(2)), wide(2, "b", 1_000)]).lack()
+    assert Kept(SCHEMA, [before.take(np.arange(2))]).lack()
+    assert not Kept(SCHEMA, [before, wide(2, "b", 1_000)]).lack()
+    assert not Kept(SCHEMA, [wide(2, "b", 1_000)]).lack()
+
+
+def test_a_later_scan_of_fewer_wide_episodes_judges_as_a_first_one_does(tmp_path, monkeypatch):
+    monkeypatch.setattr(unlisted, "WIDE", Room(2 * 100 * 18 * 10, 0, 1 << 40, 64))  # for ten of them
+    rng = np.random.default_rng(0)
+
+    def write(number):
+        values = rng.normal(size=(20, 100)).astype(np.float32)
+        values[:, 7] = number // 2  # it moves, but not within the two new ones
+        np.save(tmp_path / f"data/{number:02}.npy", values)
+
+    def verdict():
+        run = run_scan(schema, Request(tmp_path / "data"))
+        return next(v.verdict.value for v in run.report.verdicts if v.code == "DC223")
+
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path)
+    schema = make_schema({"x": {"role": "action", "shape": ["T", 100], "at": "array"}}, samples={"files": "{id}.npy"})
+    for number in range(15):
+        write(number)
+    assert verdict() == "skip"
+    for number in range(13):
+        (tmp_path / f"data/{number:02}.npy").unlink()
+    for number in (20, 21):
+        write(number)
+    assert verdict() == "pass"

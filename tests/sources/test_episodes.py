@@ -371,6 +371,14 @@ def test_the_rate_that_a_dataset_tells_now_is_none_of_a_listing_of_before(tmp_pa
     assert with_rate(spec, listing)[0].episode == told
 
 
+def test_a_damaged_document_takes_no_rate_without_a_word(tmp_path):
+    v3(tmp_path / "data/a")
+    (v3(tmp_path / "data/b") / "meta/info.json").write_text("{")
+    found, (note,) = with_rate(load_schema("lerobot"), list_files(tmp_path / "data"))
+    assert found.episode is None
+    assert f"several rates ({FPS} in a/, none in b/)" in note.reason
+
+
 @pytest.mark.parametrize(("other", "told"), [(FPS, None), (FPS + 1, f"{FPS} in a/, {FPS + 1} in b/"), (None, "none")])
 def test_of_datasets_that_tell_several_rates_none_is_taken_and_the_scan_says_so(tmp_path, other, told):
     v3(tmp_path / "data/a")

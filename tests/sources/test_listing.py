@@ -342,6 +342,20 @@ def test_too_many_links_hide_no_file_that_is_no_link(tmp_path, monkeypatch):
     assert [(path, why[:24]) for path, why in listed.skipped] == [("l5", "a link to a folder that ")]
 
 
+def test_too_many_links_are_followed_from_the_top_and_the_others_are_refused(tmp_path, monkeypatch):
+    """Links to empty folders once hid the one link to a split: nothing else named its samples."""
+    monkeypatch.setattr(listing, "LINKED", 5)
+    for i in range(9):
+        (tmp_path / f"!e/{i}").mkdir(parents=True)
+        (tmp_path / "!l").mkdir(exist_ok=True)
+        (tmp_path / f"!l/{i}").symlink_to(f"../!e/{i}")
+    write(tmp_path, "store/v1/0.npy", "val/0.npy")
+    (tmp_path / "train").symlink_to("store/v1")
+    listed = list_files(tmp_path)
+    assert paths(listed) == ["store/v1/0.npy", "train/0.npy", "val/0.npy"]
+    assert [path for path, _ in listed.refused] == [f"!l/{i}" for i in range(4, 9)]
+
+
 @pytest.mark.parametrize("links", [25, 26])
 @pytest.mark.parametrize(
     ("names", "looked"),
@@ -467,6 +481,25 @@ def test_a_marker_of_a_store_hides_no_link_and_no_other_store(tmp_path, marker):
     assert [path for path, _ in listed.skipped] == ["train/.hidden.npy", "train/gone"]
 
 
+@pytest.mark.parametrize("name", ["0", "c", "x", "zarr.json"])
+@pytest.mark.parametrize("goal", ["0", "x", "n" * 300, "/root/nobody"])
+def test_no_link_in_a_store_ends_the_listing(tmp_path, name, goal):
+    write(tmp_path, "a.npy", "x.zarr/.zgroup")
+    (tmp_path / "x.zarr" / name).symlink_to(goal)
+    assert paths(list_files(tmp_path)) == ["a.npy", "x.zarr"]
+
+
+def test_files_behind_a_link_are_told_though_the_last_folder_is_refused(tmp_path):
+    """Whoever hashes them while the rest is listed counts on that."""
+    deep = tmp_path.joinpath(".h", *["d"] * 70)
+    deep.mkdir(parents=True)
+    write(tmp_path, ".h/x.npy", "top.npy")
+    (tmp_path / "l").symlink_to(".h")
+    told = []
+    listed = list_files(tmp_path, found=lambda names, sizes: told.extend(names))
+    assert sorted(told) == paths(listed) == ["l/x.npy", "top.npy"]
+
+
 @pytest.mark.parametrize(
     ("others", "alone"),
     [
@@ -474,6 +507,9 @@ def test_a_marker_of_a_store_hides_no_link_and_no_other_store(tmp_path, marker):
         (("data/.zarray", "meta/.zgroup"), True),
         ((".zattrs", "0.0", "0.1"), True),
         (("c/0/0",), True),
+        (("00/x.npy", "01/x.npy"), False),
+        (("0/0", "0/1"), True),
+        (("locked/x.npy",), False),
         (("data/.zarray", "readme.txt"), False),
         (("0.npy",), False),
         (("train/0.npy", "val/0.npy"), False),
@@ -487,6 +523,8 @@ def test_a_marker_makes_no_store_of_a_folder_of_data(tmp_path, marker, others, a
     write(tmp_path, *(f"DATA/{path}" for path in others), f"DATA/{marker}")
     folder = tmp_path / "DATA"
     assert target(folder) == ((tmp_path, "DATA") if alone else (folder, None))
+    named = folder.rename(tmp_path / "DATA.zarr")  # whoever says so means a store
+    assert target(named) == (tmp_path, "DATA.zarr")
 
 
 def test_a_whole_store_is_one_entry(tmp_path):

@@ -152,6 +152,17 @@ def test_what_cannot_be_listed_is_a_sample_that_cannot_be_read(tmp_path, monkeyp
     assert work.notes[0].reason == "folder cannot be read: permission denied"
 
 
+def test_a_listed_store_that_cannot_be_listed_is_no_other_sample(tmp_path, monkeypatch):
+    monkeypatch.setattr("datacheck.sources.stores.DEPTH", 0)
+    write(tmp_path, "train/a.zarr/.zgroup", "train/a.zarr/b/c/0", "train/b.zarr/.zgroup")
+    write(tmp_path, "train.txt", text="a\nb\n")
+    work = plan(tmp_path, schema({"files": "{split}/{id}.zarr", "list": "{split}.txt"}))
+    assert said(work) == [
+        ("DC105", "train.txt: a", True, "train"),
+        ("DC101", "train/a.zarr", True, ""),
+    ]
+
+
 @pytest.mark.parametrize(
     ("file", "inside"),
     [

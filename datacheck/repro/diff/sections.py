@@ -114,10 +114,11 @@ def _flat(value: Any) -> Any:
     return f"nested deeper than {_LEVELS} levels"
 
 
-def _few(found: Iterable[Difference]) -> Iterator[Difference]:
+def _few(found: Iterable[Difference], section: str, ignore: Sequence[str]) -> Iterator[Difference]:
     """Yield as many differences as a section holds: each has a path of its own, of which a file makes each long."""
     room = _LETTERS
-    for one in itertools.islice(found, _MOST):
+    counted = (one for one in found if not _ignored(section, one.name, ignore))
+    for one in itertools.islice(counted, _MOST):
         room -= len(one.name)
         if room < 0:
             return
@@ -131,11 +132,10 @@ def of_start(a: Run, b: Run, ignore: Sequence[str] = ()) -> list[Section]:
         a, b: the runs.
         ignore: names that are left out, with all below them ("config.out").
     """
-    found = [_config(a, b), *_captured(a, b)]
-    found.append(_weights(a, b))
-    for section in found:
+    captured = _captured(a, b)
+    for section in captured:
         section.differences = [one for one in section.differences if not _ignored(section.name, one.name, ignore)]
-    return found
+    return [_config(a, b, ignore), *captured, _weights(a, b, ignore)]
 
 
 def _ignored(section: str, name: str, ignore: Sequence[str]) -> bool:
@@ -209,7 +209,7 @@ def _loaded(name: str, a: Run, b: Run) -> bool:
     return any(known) or not known
 
 
-def _config(a: Run, b: Run) -> Section:
+def _config(a: Run, b: Run, ignore: Sequence[str]) -> Section:
     """Return the section of what was asked for: the configuration, or the command line where one run has none."""
     apart = bool(_apart(a, b))
     one, other = _asked(a, apart=apart), _asked(b, apart=apart)
@@ -217,7 +217,7 @@ def _config(a: Run, b: Run) -> Section:
     unsaid = {"config", "command"} - {main} | ({"loader"} if not (a.loaders and b.loaders) else set())
     names = [name for name in {**one, **other} if name not in unsaid]
     mine, theirs = ({name: side[name] for name in names if name in side} for side in (one, other))
-    section = Section("config", list(_few(json_differences(mine, theirs))))
+    section = Section("config", list(_few(json_differences(mine, theirs), "config", ignore)))
     if not main:
         section.unknown = "no configuration and no command line that both have recorded"
     elif "config" in {*one} ^ {*other} and not section:
@@ -262,12 +262,13 @@ def _apart(a: Run, b: Run, rank: int | None = None) -> str:
     return f"began at step {here:,} in A and {there:,} in B" if here != there else ""
 
 
-def _weights(a: Run, b: Run) -> Section:
+def _weights(a: Run, b: Run, ignore: Sequence[str]) -> Section:
     """Return the section of the initial weights, of all ranks that both have."""
     section, unknown = Section("initial weights"), list[str]()
     ranks = sorted({*a.traces} & {*b.traces})
     several = len(ranks) > 1
-    section.differences = [*_few(one for rank in ranks for one in _of_rank(a, b, rank, unknown, several=several))]
+    found = (one for rank in ranks for one in _of_rank(a, b, rank, unknown, several=several))
+    section.differences = [*_few(found, section.name, ignore)]
     said = "; ".join([*dict.fromkeys(unknown)][:2])
     if not section and len(unknown) == len(ranks) * len(_BEGUN):
         section.unknown = said or "no rank that both have"

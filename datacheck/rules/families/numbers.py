@@ -24,7 +24,7 @@ from datacheck.rules.measures import (
 )
 from datacheck.sample import Column
 from datacheck.schema.model import ANY, FieldSpec
-from datacheck.table import WIDEST, Measured, Rows, Texts
+from datacheck.table import LEFT_OUT, WIDE_NUMBER, WIDEST, Measured, Rows, Texts
 
 Array = np.ndarray[Any, Any]
 
@@ -229,6 +229,8 @@ def _marked(rows: Rows, mask: Array, stat: str, words: str, severity: Severity |
     )
 
 
+_MOST_BYTES = 512 << 20  # of the ends of one block's samples
+_MOST_SHARE = 0.95  # of the samples have the ends of each dimension where it is judged
 _LONG = 16  # rows of a sample whose ends are kept per dimension: they are an eighth of its float32 numbers at most
 _TOO_WIDE = (
     f"more than {MOST_COMPONENTS} dimensions are judged one by one up to {WIDEST:,}, in samples of {_LONG} rows and "
@@ -244,10 +246,15 @@ def dimensions(column: Column, spec: FieldSpec) -> Columns:
     if not is_numeric(column) or lengths is None or not MOST_COMPONENTS < size <= WIDEST:
         return {}
     known = lengths >= _LONG
-    if len(column.values) < len(column) or not known.any():  # rows without numbers would take far more than they hold
+    if not known.any():
         return {}
-    kind = np.result_type(column.values.dtype, np.uint8) if column.values.dtype.kind == "b" else column.values.dtype
-    planes = column.planes.astype(np.float32 if kind == np.float16 else kind, copy=False)
+    taken = 2 * size * WIDE_NUMBER
+    if (
+        taken * len(column) > _MOST_BYTES
+    ):  # a scan keeps less; and rows without numbers would take what they do not hold
+        return {LEFT_OUT: Measured(np.full(len(column), taken, np.int32), known)}
+    kind = column.values.dtype
+    planes = column.planes.astype({"b1": np.uint8, "f2": np.float32}.get(kind.str[1:], kind), copy=False)
     ends = {"lows": np.minimum, "highs": np.maximum}
     return {name: Measured(reduced(ufunc, planes, lengths).T, known) for name, ufunc in ends.items()}
 
@@ -310,7 +317,9 @@ def constant_dimension(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     if int(known.sum()) < least:
         yield Skip(known, f"fewer than {counted(least)}")
         return
-    low, high = rows[stats[0]][known].min(axis=0), rows[stats[1]][known].max(axis=0)
+    low, high = (
+        end.astype(np.float64) for end in (rows[stats[0]][known].min(axis=0), rows[stats[1]][known].max(axis=0))
+    )
     flat = high - low <= float(case.options["spread"]) * np.maximum(1, np.abs(low))
     if flat.any():
         which = [f"{int(i)} (always {shown(float(low[i]))})" for i in np.flatnonzero(flat)]
@@ -329,7 +338,7 @@ def _by_dimension(rows: Rows, case: Case) -> tuple[Array, tuple[str, str], Array
     known = rows.measured("min")
     wide = known & too_wide(rows, case.spec)
     measured = wide & rows.measured("lows", "highs")
-    if measured.any():
+    if measured.sum() >= _MOST_SHARE * known.sum() > 0:  # a few long samples do not speak for all
         return measured, ("lows", "highs"), known & ~measured
     return known & ~wide, ("min", "max"), wide
 

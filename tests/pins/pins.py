@@ -1,6 +1,6 @@
 """What a user relies on and no change of the code may change: public names, commands, rules, results of the demos.
 
-    python -m tests.golden.pins
+    python -m tests.pins.pins
 
 writes public.txt and demos.json anew, for a change that is meant. What is in them is read by `test_pins.py` and
 `tests/demo`.

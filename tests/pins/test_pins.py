@@ -1,6 +1,6 @@
-"""Public names, commands, options and rules are as they were; `python -m tests.golden.pins` writes them anew."""
+"""Public names, commands, options and rules are as they were; `python -m tests.pins.pins` writes them anew."""
 
-from tests.golden.pins import PUBLIC, public
+from tests.pins.pins import PUBLIC, public
 
 
 def test_what_users_name_is_as_it_was():
