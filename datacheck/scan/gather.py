@@ -84,7 +84,7 @@ def anew(
     marks = {path: np.array(some, np.int64).reshape(-1, 2) for path, some in source.marks.items()}
     listing = replace(listing, entries=fresh.entries, marks=dict(kept.listing.marks) | marks)
     rows = Kept(job.schema, [*kept.tables, *fresh.rows.tables(), *_missing(work)])
-    if kept.tables and rows.lack():
+    if kept.tables and rows.lack(partly=kept.partly):
         return anew(job, listing, work, measured, key, (), last, journal, progress, only)
     table = concatenate(rows.tables())
     whole = bool(

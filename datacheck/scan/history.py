@@ -77,6 +77,7 @@ class Kept:
         companions: by place, all files of such an item that is more than one file.
         tables: these rows.
         undeclared: fields met in the scans that they come from.
+        partly: other rows of one of these scans are not kept.
     """
 
     listing: Listing
@@ -84,6 +85,7 @@ class Kept:
     companions: dict[int, tuple[str, ...]] = field(default_factory=dict)
     tables: list[Table] = field(default_factory=list)
     undeclared: set[str] = field(default_factory=set)
+    partly: bool = False
 
 
 def unchanged(listing: Listing, key: str, past: Past) -> bool:
@@ -136,6 +138,7 @@ def keep(
                 if len(files) > 1:
                     kept.companions[place] = tuple(listing.entries.paths[i] for i in where)
         if mine:
+            kept.partly |= len(mine) < len(past.items)
             kept.undeclared.update(past.undeclared)
             kept.tables.append(_rows_of(past.table, mine))
             shared(kept.tables[-1], listing)

@@ -45,6 +45,17 @@ class _Fitting:
         """Tell whether a name fits, if it was met."""
         return not self._end or name < self._end
 
+    @property
+    def end(self) -> str:
+        """The first name that does not fit, "" where all do."""
+        return self._end
+
+    def end_at(self, name: str) -> None:
+        """Leave out a name and all behind it: they did not fit where there were fewer rows."""
+        if self.holds(name):
+            self._end = name
+            self._names = {known: of for known, of in self._names.items() if known < name}
+
     def add(self, name: str, column: str, width: int) -> None:
         """Let a column of a name take so many bytes of each row."""
         if self.holds(name):
@@ -57,8 +68,7 @@ class _Fitting:
         for place, (name, widths) in enumerate(sorted(self._names.items())):
             left -= rows * max(sum(widths.values()) - widths.get(LEFT_OUT, 0), widths.get(LEFT_OUT, 0))
             if left < 0 or place == self._room.names:
-                self._end = name
-                self._names = {known: of for known, of in self._names.items() if known < name}
+                self.end_at(name)
                 return
 
 
@@ -71,12 +81,14 @@ class Kept:
 
     Notes:
         All rows of all tables will have all columns, so a field costs the widest of its rows, times all rows. What is
-        kept does not depend on the order in which tables come. Rows say what of them was left out, so that a later scan
-        of fewer samples, in which that fits, does not judge the others alone.
+        kept does not depend on the order in which tables come, nor on what was cut to tables before. Rows say what of
+        them was left out, so that a later scan of fewer samples does not judge the others alone: of wide columns how
+        much they would take, of unlisted fields the first name, from which on there is none.
     """
 
     def __init__(self, schema: Schema, tables: Iterable[Table] = ()) -> None:
         self._schema = schema
+        self._listed = {*schema.fields, *(name for fields in schema.when.values() for name in fields)}
         self._tables: list[Table] = []
         self._rows = 0
         self._unlisted, self._wide = _Fitting(UNLISTED), _Fitting(WIDE)
@@ -87,6 +99,9 @@ class Kept:
     def add(self, table: Table) -> None:
         """Add rows."""
         for fitting, name, stat, measured in self._limited(table):
+            if stat == LEFT_OUT and fitting is self._unlisted:
+                fitting.end_at(name)
+                continue
             width = _counted(measured) if fitting is self._wide else _width(measured)
             if stat == LEFT_OUT:
                 width = int(measured.values[measured.present].max(initial=0))
@@ -113,9 +128,13 @@ class Kept:
         """Return names of unlisted fields; those of which nothing is kept are said not to be read."""
         return {name if self.holds(name) or name.endswith(NOT_READ) else name + NOT_READ for name in names}
 
-    def lack(self) -> bool:
-        """Tell whether rows of an earlier scan lack wide columns that fit now: their files must be read again."""
-        return any(
+    def lack(self, *, partly: bool = False) -> bool:
+        """Tell whether rows of an earlier scan lack what fits now, or may fit: their files must be read again.
+
+        Args:
+            partly: not all rows of that scan are here; where all are, what did not fit then does not fit now.
+        """
+        return (partly and self._unlisted.end != "") or any(
             stat == LEFT_OUT and fitting.holds(name)
             for table in self._tables
             for fitting, name, stat, _ in self._limited(table)
@@ -125,21 +144,26 @@ class Kept:
         unlisted = set(unlisted_fields(table, self._schema))
         for column, measured in table.columns.items():
             name, _, stat = column.rpartition(":")
-            if name in unlisted:
+            if name in unlisted or (stat == LEFT_OUT and name not in self._listed):
                 yield self._unlisted, name, stat, measured
             elif stat == LEFT_OUT or (measured.values.ndim == 2 and measured.values.shape[1] > MOST_COMPONENTS):
                 yield self._wide, name, stat, measured
 
     def _without(self, table: Table) -> Table:
-        columns, found = dict(table.columns), list(self._limited(table))
-        for fitting, name, stat, measured in found:
-            if fitting.holds(name) or stat == LEFT_OUT:
-                continue
-            del columns[f"{name}:{stat}"]
-            if fitting is self._wide:
-                before = columns.get(f"{name}:{LEFT_OUT}", Measured(np.zeros(len(table), np.int32), measured.present))
-                columns[f"{name}:{LEFT_OUT}"] = before._replace(values=before.values + np.int32(_counted(measured)))
-        return table if len(columns) == len(table.columns) else replace(table, columns=columns)
+        columns = dict(table.columns)
+        for fitting, name, stat, measured in self._limited(table):
+            if stat == LEFT_OUT and fitting is self._unlisted:
+                del columns[f"{name}:{stat}"]
+            elif stat != LEFT_OUT and not fitting.holds(name):
+                del columns[f"{name}:{stat}"]
+                if fitting is self._wide:
+                    before, mark = measured._replace(values=np.zeros(len(table), np.int32)), f"{name}:{LEFT_OUT}"
+                    before = columns.get(mark, before)
+                    columns[mark] = before._replace(values=before.values + np.int32(_counted(measured)))
+        if end := self._unlisted.end:
+            none = np.broadcast_to(np.int32(0), len(table))
+            columns[f"{end}:{LEFT_OUT}"] = Measured(none, np.broadcast_to(np.True_, len(table)))
+        return replace(table, columns=columns)
 
 
 def _width(column: Measured) -> int:

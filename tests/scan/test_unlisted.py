@@ -24,7 +24,8 @@ def rows(count, **widths):
 
 
 def fields(kept):
-    return sorted({name.partition(":")[0] for table in kept.tables() for name in table.columns})
+    columns = {name.partition(":") for table in kept.tables() for name in table.columns}
+    return sorted({name for name, _, stat in columns if stat != "left_out"})
 
 
 def test_the_first_64_fields_by_name_are_kept_and_listed_ones_always():
@@ -86,6 +87,14 @@ def test_rows_that_lack_wide_columns_count_as_if_they_held_them():
     assert set(kept.tables()[0].columns["x:left_out"].values.tolist()) == {36_000}
 
 
+def test_rows_that_lack_unlisted_fields_let_no_other_rows_keep_them(monkeypatch):
+    """One child has both, and room for one; another has the second alone, which would be judged by its rows alone."""
+    monkeypatch.setattr(unlisted, "UNLISTED", Room(30 * 26 + 10 * 50, 0, 1 << 40, 64))
+    for order in itertools.permutations([rows(30, a=2, b=5), rows(10, b=5)]):
+        assert fields(kept_alone(*order)) == ["a"]
+        assert kept_alone(*order).named({"a", "b"}) == {"a", "b (not read)"}
+
+
 def test_rows_of_an_earlier_scan_lack_wide_columns_where_they_fit_now():
     """Two samples of them and two new ones would be judged by the new ones alone."""
     before = concatenate(Kept(SCHEMA, [wide(5_000, "a", 1_000)]).tables())
@@ -93,6 +102,10 @@ def test_rows_of_an_earlier_scan_lack_wide_columns_where_they_fit_now():
     assert Kept(SCHEMA, [before.take(np.arange(2))]).lack()
     assert not Kept(SCHEMA, [before, wide(2, "b", 1_000)]).lack()
     assert not Kept(SCHEMA, [wide(2, "b", 1_000)]).lack()
+    many = concatenate(Kept(SCHEMA, [rows(2, **{f"f{number:03}": 1 for number in range(65)})]).tables())
+    assert not Kept(SCHEMA, [many]).lack()
+    assert Kept(SCHEMA, [many]).lack(partly=True)
+    assert not Kept(SCHEMA, [rows(2, a=1)]).lack(partly=True)
 
 
 def test_a_later_scan_of_fewer_wide_episodes_judges_as_a_first_one_does(tmp_path, monkeypatch):
