@@ -23,7 +23,7 @@ from datacheck.sources.listing import Listing
 from datacheck.sources.lists import Listed, read_list
 from datacheck.sources.roots import HOLE
 from datacheck.sources.stores import DEPTH
-from datacheck.table import Note
+from datacheck.table import NOT_LISTED, Note
 
 _LIST, _COUNTS, _LACKING = "DC105", "DC111", "DC129"
 _EMPTY = "is an empty entry: it names no sample"
@@ -92,7 +92,7 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
     patterns = [t for t in _companion_templates(schema) if not set(t.names) <= _known(schema)]
     unclaimed = [path for path in leftover if not any(t.match(path) for t in patterns)]
     notes = [*lists.notes, *_junk(listing), *_lacking(beside, items, listing), *_empty(unclaimed, listing)]
-    notes += [Note(_UNREADABLE, path, why, missing=True) for path, why in listing.refused]
+    notes += [Note(_UNREADABLE, path, NOT_LISTED + why, missing=True) for path, why in listing.refused]
     return Work(sorted(items, key=lambda item: item.path), sorted(notes, key=_by_key), unclaimed)
 
 

@@ -571,3 +571,18 @@ def test_a_declared_kind_of_numbers_is_held_against_texts_also_where_no_shape_is
     """
     found = [f for f in scan(text.format(dtype="float32"))[0].findings if f.code == "DC122"]
     assert [(f.severity, f.kind, f.failed) for f in found] == [("error", "kind", 1)]
+
+
+def test_a_folder_that_cannot_be_listed_is_told_apart_from_files_that_cannot_be_read():
+    found, _ = scan("""
+    schema: {fields: {x: {}}}
+    samples:
+      - {key: a, x: {normal: [3]}}
+      - {key: locked, unreadable: "DC101 not listed: folder cannot be read: permission denied"}
+      - {key: b.npy, unreadable: "DC101 the header ends too soon"}
+    """)
+    file, folder = (f for f in found.findings if f.code == "DC101")
+    said = "1 folder cannot be listed, and may hold samples: locked: folder cannot be read: permission denied."
+    assert folder.message == said
+    assert file.message == "1 sample cannot be read: the header ends too soon."
+    assert "Write or download" not in folder.fix

@@ -149,7 +149,7 @@ def test_what_cannot_be_listed_is_a_sample_that_cannot_be_read(tmp_path, monkeyp
     work = plan(tmp_path, schema("{split}/{id}.npy"))
     assert [item.path for item in work.items] == ["a/0.npy"]
     assert said(work) == [("DC101", "locked", True, "")]
-    assert work.notes[0].reason == "folder cannot be read: permission denied"
+    assert work.notes[0].reason == "not listed: folder cannot be read: permission denied"
 
 
 def test_a_listed_store_that_cannot_be_listed_is_no_other_sample(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, counted, listed, rule, stretches, those, unreadable, where_text
 from datacheck.rules.measures import form, numbers
 from datacheck.schema.model import Schema
-from datacheck.table import FAULT, Rows
+from datacheck.table import FAULT, NOT_LISTED, Rows
 
 Array = np.ndarray[Any, Any]
 
@@ -33,10 +33,11 @@ _NOT_DATA = frozenset({
 
 @rule("DC101", "unreadable-file", Severity.ERROR, Level.FILE, per="sample", sees="all")
 def unreadable_file(rows: Rows, case: Case) -> Iterator[Failure]:
-    """A file is damaged, or its bytes are refused.
+    """A file is damaged, or its bytes are refused, or a folder cannot be listed.
 
     What:
-        Every listed file was opened and every declared value of it read, not only the header.
+        Every listed file was opened and every declared value of it read, not only the header. Every folder was listed;
+        one that could not be counts as a sample that cannot be read, for it may hold any number of them.
     Why it matters:
         Loaders skip such files in silence or die in the middle of an epoch. Truncated downloads look fine until
         the missing part is read.
@@ -65,7 +66,10 @@ def unreadable_file(rows: Rows, case: Case) -> Iterator[Failure]:
         LIBERO issue 76: a file on the hub ends after 590,254,080 of 806,284,784 bytes.
     """
     del case
-    mask = unreadable(rows, lambda reason: not reason.startswith(_OTHERS))
+    unlisted = unreadable(rows, lambda reason: reason.startswith(f"DC101 {NOT_LISTED}"))
+    if unlisted.any():
+        yield _unlisted(rows, unlisted)
+    mask = unreadable(rows, lambda reason: not reason.startswith(_OTHERS)) & ~unlisted
     if mask.any():
         reasons = [rows.table.reasons[int(i)] for i in rows.index[mask]]
         kinds = Counter(r.partition(" ")[2] or r for r in reasons)
@@ -78,6 +82,20 @@ def unreadable_file(rows: Rows, case: Case) -> Iterator[Failure]:
             measured={"reasons": dict(kinds.most_common(10))},
             fix=" ".join(ways),
         )
+
+
+def _unlisted(rows: Rows, mask: Array) -> Failure:
+    """Return the finding of folders of which only the names are known."""
+    whys = Counter(rows.table.reasons[int(i)].partition(NOT_LISTED)[2] for i in rows.index[mask])
+    names = stretches(key for key, found in zip(rows.keys, mask, strict=True) if found)
+    return Failure(
+        mask,
+        f"{counted(int(mask.sum()), 'folder')} cannot be listed, and may hold samples: {listed(names)}: "
+        f"{_most_common(whys)}.",
+        measured={"folders": names[:20], "reasons": dict(whys.most_common(10))},
+        kind="not listed",
+        fix="Let the user who scans read them, or move them out of DATA; of links see what the message says.",
+    )
 
 
 def _most_common(kinds: Counter[str], most: int = 3) -> str:
