@@ -20,6 +20,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
+from operator import itemgetter
 from queue import SimpleQueue
 from typing import Any
 
@@ -70,6 +71,10 @@ def run_task(child: Child, function: str, task: dict[str, Json], offenders: Offe
     offenders = offenders or Offenders()
     outcome = Outcome(task)
     waiting: deque[tuple[list[Json], bool]] = deque([(list(task["items"]), False)])
+    places = {id(item): place for place, item in enumerate(task["items"])}
+    made: list[tuple[int, Json]] = []  # in the order of the items, whichever was tried first
+    accused: Json = None  # what was read when others may have taken the time or the memory: it is tried by itself
+    wrong = False  # one of them was good, so where the child says that it is tells nothing
     killed: Counter[int] = Counter()  # how often somebody else has killed the child of an item, by the item's identity
     while waiting:
         items, alone = waiting.popleft()
@@ -79,12 +84,14 @@ def run_task(child: Child, function: str, task: dict[str, Json], offenders: Offe
             payload, death = child.run(function, task | {"items": items})
             took = time.monotonic() - began
         if death is None:
-            outcome.payloads.append(payload)
-            continue
-        if death.kind == "endless" and len(items) > 1:  # the child chose which one it says it is at
-            waiting.extendleft(([item], False) for item in reversed(items))
+            wrong |= len(items) == 1 and items[0] is accused
+            made.append((places[id(items[0])] if items else 0, payload))
             continue
         place = within(child.at(), len(items))
+        if death.kind in _LIMITS and len(items) > 1:
+            accused = items[place]
+            waiting.extendleft((part, False) for part in reversed(_parted(items, place, death.kind, halve=wrong)))
+            continue
         death = replace(death, item=items[place])  # a child that still runs may have said another one meanwhile
         if death.kind == "killed":
             killed[id(items[place])] += 1
@@ -97,7 +104,27 @@ def run_task(child: Child, function: str, task: dict[str, Json], offenders: Offe
             child.close()  # the next one starts with the limits of the machine, whatever this one had left
         again = [(items[:place], False), ([] if final else [items[place]], True), (items[place + 1 :], False)]
         waiting.extendleft(reversed([(part, lone) for part, lone in again if part]))
+    outcome.payloads = [payload for _, payload in sorted(made, key=itemgetter(0))]
     return outcome
+
+
+_LIMITS = {"memory", "busy", "silent", "endless"}  # what several items together may exceed, each of which is good
+
+
+def _parted(items: list[Json], place: int, kind: str, *, halve: bool) -> list[list[Json]]:
+    """Return the parts of a task in which items are tried again, after a death for which one of them may be to blame.
+
+    Args:
+        items: at least two.
+        place: of the one that the child said it was at: what it had read of others may have been measured then.
+        kind: of the death.
+        halve: one that was tried by itself for that reason was good.
+    """
+    if kind == "endless":  # the child chose which one it says it is at
+        return [[item] for item in items]
+    if halve:
+        return [items[: len(items) // 2], items[len(items) // 2 :]]
+    return [part for part in ([items[place]], items[:place], items[place + 1 :]) if part]
 
 
 def _again(death: Death, times: int) -> tuple[Death, bool]:

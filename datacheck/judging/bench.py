@@ -21,6 +21,9 @@ Array = np.ndarray[Any, Any]
 _UNLISTED = FieldSpec()
 _NUMERIC = "biuf"
 _KEPT = "biufOUM"  # what samples.parquet can hold
+MOST_UNLISTED = (
+    64  # fields that the schema does not list and of which a scan keeps what was measured, the first by name
+)
 NOT_READ = " (not read)"  # behind the name of an undeclared field of which only shape and dtype are known
 
 
@@ -48,6 +51,7 @@ class Bench:
     def __init__(self, schema: Schema, measures: Sequence[Measure]) -> None:
         self._measures = [(measure, _loud(measure)) for measure in measures]
         self._schema_of = cache(schema.for_split)
+        self._listed = {*schema.fields, *(name for fields in schema.when.values() for name in fields)}
         self._plans: dict[tuple[Any, ...], dict[str, list[int]]] = {}
         self.crashes: dict[str, dict[str, str]] = {}
         self.undeclared: set[str] = set()
@@ -121,9 +125,10 @@ class Bench:
         spec = schema.fields.get(ANY, FieldSpec())
         columns: dict[str, Measured] = {}
         every = np.broadcast_to(np.True_, len(block))
+        apart = self._apart(rest) if schema.reads_unlisted else {}
         for measure, function in self._measures:
-            if measure.unlisted and schema.reads_unlisted:
-                columns |= self._unlisted(block, measure, function, rest, every)
+            if measure.unlisted and apart:
+                columns |= self._unlisted(block, measure, function, apart, every)
             if not measure.undeclared or measure.per == "sample" or spec.absent:
                 continue
             try:
@@ -139,14 +144,26 @@ class Bench:
                 self._crashed(measure, block)
         return columns
 
+    def _apart(self, rest: Mapping[str, Column]) -> dict[str, Column]:
+        """Return the fields of numbers that are measured each by itself.
+
+        Notes:
+            No more are measured than a scan keeps, and one, so that it knows that there are more: a file may name any
+            number of fields.
+        """
+        numeric = {name: column for name, column in rest.items() if _is_numeric(column) and not column.peeked}
+        unlisted = sorted(numeric.keys() - self._listed)
+        return {name: numeric[name] for name in numeric if name in self._listed} | {
+            name: numeric[name] for name in unlisted[: MOST_UNLISTED + 1]
+        }
+
     def _unlisted(
         self, block: Block, measure: Measure, function: Callable[..., Columns], rest: Mapping[str, Column], every: Array
     ) -> dict[str, Measured]:
         columns: dict[str, Measured] = {}
         try:
             for name, column in rest.items():
-                if _is_numeric(column) and not column.peeked:
-                    columns |= _named(name, function(column, _UNLISTED), every)
+                columns |= _named(name, function(column, _UNLISTED), every)
         except MemoryError:
             raise
         except Exception:  # noqa: BLE001  as above

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from datacheck.judging.bench import NOT_READ
+from datacheck.judging.bench import MOST_UNLISTED, NOT_READ
 from datacheck.rules.measures import MOST_COMPONENTS, unlisted_fields
 from datacheck.schema.model import Schema
 from datacheck.table import LEFT_OUT, WIDE_NUMBER, Measured, Table
@@ -24,7 +24,7 @@ class Room:
     names: int
 
 
-UNLISTED = Room(16 << 20, 2048, 256 << 20, 64)
+UNLISTED = Room(16 << 20, 2048, 256 << 20, MOST_UNLISTED)
 WIDE = Room(128 << 20, 1024, 256 << 20, 64)  # less than `footer.check_memory` allows, or a run could not be read again
 
 

@@ -92,12 +92,12 @@ def test_a_measurement_may_abstain_for_some_samples_or_for_all():
     assert found["x:v"].present.tolist() == [True, False]
 
 
-@pytest.mark.parametrize("answer", [np.zeros(3), np.zeros((1, 65)), np.zeros((1, 2, 2))])
+@pytest.mark.parametrize("answer", [np.zeros(3), np.zeros((1, 4097)), np.zeros((1, 2, 2))])
 def test_an_answer_of_the_wrong_shape_is_a_crash_of_that_measurement_alone(answer):
     bench = Bench(make_schema(), [field_measure("wrong", lambda c, s: {"w": answer}), field_measure()])
     assert values(bench.measure(block_of({"x": np.array([4])}))) == {"x:top": [4]}
     assert bench.crashes["wrong"]["key"] == "k0"
-    assert "one scalar or vector of at most 64" in bench.crashes["wrong"]["traceback"]
+    assert "one scalar or vector of at most 4096" in bench.crashes["wrong"]["traceback"]
     assert bench.failed == {"f0"}
 
 

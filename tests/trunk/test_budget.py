@@ -116,7 +116,8 @@ def test_when_a_minute_went_into_offenders_none_is_tried_again():
     assert offenders.refused(item("1.tar"), "busy").startswith("not read, as 60 s for each worker went into others")
 
 
-def test_each_item_of_a_task_is_tried_at_most_twice():
+def test_each_item_of_a_task_is_tried_by_itself_at_most_twice():
+    """Once with what it may take, for others may have taken it before, and once with all that there is."""
     tries = []
 
     class Fake:
@@ -144,8 +145,38 @@ def test_each_item_of_a_task_is_tried_at_most_twice():
     outcome = run_task(Fake(), "any", {"items": [item(name) for name in names]})
     assert [death.item["path"] for death in outcome.deaths] == names
     alone = [paths for paths in tries if len(paths) == 1]
-    assert len([paths for paths in alone if paths[0] in names[:ALIKE]]) == ALIKE
+    assert [alone.count([name]) for name in names] == [2] * ALIKE + [1] * 3
     assert all(death.how.startswith("not read, like 5 others") for death in outcome.deaths[ALIKE:])
+
+
+@pytest.mark.parametrize("kind", ["busy", "memory", "silent"])
+def test_no_item_is_blamed_for_what_others_before_it_took(kind):
+    """What many files hold is measured when the last one was read: that one is at hand when the time is over."""
+    tries = []
+
+    class Fake:
+        budget = None
+
+        def run(self, function, task):
+            del function
+            tries.append(len(task["items"]))
+            if len(task["items"]) <= 30:
+                return task["items"], None
+            return None, Death(task["items"][-1], "why", kind=kind)
+
+        def at(self):
+            return 10_000
+
+        def close(self):
+            """A new process begins with the next run."""
+
+    offenders = Offenders()
+    offenders.failed(item("other.h5"), kind, 1e6)  # no time is left for second tries
+    names = [f"{number}.json" for number in range(300)]
+    outcome = run_task(Fake(), "any", {"items": [item(name) for name in names]}, offenders)
+    assert outcome.deaths == []
+    assert sorted(said["path"] for payload in outcome.payloads for said in payload) == sorted(names)
+    assert len(tries) < 50  # and not one for each file
 
 
 def test_budgets_grow_with_the_size_up_to_the_most():

@@ -151,7 +151,7 @@ WRONG = {
     "status": lambda data: data | {"status": np.full(2, 3, np.int8)},
     "rows": lambda data: data | {"nbytes": data["nbytes"][1:]},
     "negative": lambda data: data | {"nbytes": data["nbytes"] - 1},
-    "wide": lambda data: data | {"columns": {"x:m": [np.zeros((2, 65)), np.ones(2, bool)]}},
+    "wide": lambda data: data | {"columns": {"x:m": [np.zeros((2, 4097)), np.ones(2, bool)]}},
     "of no width": lambda data: data | {"columns": {"x:m": [np.zeros((2, 0)), np.ones(2, bool)]}},
     "complex": lambda data: data | {"columns": {"x:m": [np.zeros(2, complex), np.ones(2, bool)]}},
     "present": lambda data: data | {"columns": {"x:m": [np.zeros(2), np.zeros(2)]}},
