@@ -375,7 +375,7 @@ def _extending(fit: _Fit, listing: Listing, data: Path) -> Draft:
     works = "" if fit.files or guesses else f"; datacheck scan DATA --schema {fit.name} works as it is"
     fields = {name: found.spec for name, found in guesses.items()}
     said = {"datacheck": 1, "name": f"my_{fit.name}", "samples": {"files": fit.files or "*"}, "fields": fields}
-    lines = dump_schema(Schema.model_validate(said)).splitlines()
+    lines = dump_schema(Schema.model_validate(said)).rstrip("\n").split("\n")
     lines = [line for line in lines if fit.files or not line.startswith("samples:")]
     place = next(i for i, line in enumerate(lines) if line.startswith("name:")) + 1
     lines = list(_commented(lines, guesses, "all files of that ending"))
@@ -509,7 +509,7 @@ def _written(
     lines = [
         f"# {made} What is marked {_MARK!r} is a guess: read it, mend it.",
         *(f"# {_inert(note)}" for note in notes),
-        *_commented(dump_schema(schema).splitlines(), guesses, why),
+        *_commented(dump_schema(schema).rstrip("\n").split("\n"), guesses, why),
     ]
     text = "\n".join(lines) + "\n"
     parse_schema(text)  # a draft that does not load would be worse than none

@@ -36,6 +36,7 @@ def dump_schema(schema: Schema) -> str:
     said, text = schema.as_dict(), ""
     for unescaped in (True, False):  # PyYAML folds some characters (U+0085) away unless they are escaped
         text = yaml.dump(said, Dumper=_Flow, sort_keys=False, allow_unicode=unescaped, width=1 << 20)
-        if read_yaml(text, "")[0] == said:
+        seen = all(line.isprintable() for line in text.split("\n"))  # and some turn the text around them
+        if seen and read_yaml(text, "")[0] == said:
             break
     return text

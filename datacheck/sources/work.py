@@ -7,6 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter, itemgetter
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -323,11 +324,16 @@ class _Lists:
             raise SchemaError(msg)
 
     def _read_lists(self) -> None:
-        for path in self._listing.entries.paths:
-            for template, given in self._known:
-                found = template.match(path)
-                if found is not None:
-                    self._read_list(path, found | given)
+        paths = self._listing.entries.paths
+        found = [
+            (size, path, names | given)
+            for path, size in zip(paths, self._listing.entries.sizes.tolist(), strict=True)
+            for template, given in self._known
+            if (names := template.match(path)) is not None
+        ]
+        for _, path, names in sorted(found, key=itemgetter(0)):  # no large list takes the lines that others may have
+            self._read_list(path, names)
+        self._lists.sort(key=attrgetter("path"))
 
     def _read_list(self, path: str, names: dict[str, str]) -> None:
         if self._other_kind(names):

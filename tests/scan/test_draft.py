@@ -80,6 +80,17 @@ def test_clouds_get_a_pattern_roles_shapes_and_widened_ranges(tmp_path):
     assert sum("    # inferred" in line for line in found.text.splitlines()) == 1 + 6
 
 
+@pytest.mark.parametrize("name", ["b\u2028c", "b\u2029c", "b\x85c", "b\u202ec", "b\u200bc", "手"])
+def test_a_name_of_odd_characters_is_drafted_as_it_is_and_not_shown_as_another(tmp_path, name):
+    for i in range(3):
+        (tmp_path / "d").mkdir(exist_ok=True)
+        np.savez(tmp_path / f"d/{i}.npz", **{name: np.arange(4.0) + i})
+    text = draft(tmp_path / "d").text
+    assert list(parse_schema(text).fields) == [name]
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert ("手" in text) == (name == "手")
+
+
 def test_groups_inside_files_are_episodes_whose_fields_share_time(tmp_path):
     demos(tmp_path / "d")
     schema = parse_schema(draft(tmp_path / "d").text)

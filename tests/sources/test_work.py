@@ -276,6 +276,17 @@ def test_lists_of_too_many_lines_in_all_are_not_read(tmp_path, monkeypatch):
     assert note.reason == "the list cannot be read, so all files are taken: lists have more than 3 lines in all"
 
 
+def test_a_long_list_takes_no_lines_of_short_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(work_of, "_MOST_LINES", 3)
+    write(tmp_path, "npz/a.npy", "npz/b.npy")
+    write(tmp_path, "aaa.txt", text="0\n" * 3)
+    write(tmp_path, "train.txt", text="a\n")
+    write(tmp_path, "val.txt", text="b\n")
+    work = plan(tmp_path, schema({"files": "npz/{id}.npy", "list": "{split}.txt"}))
+    assert [(item.path, item.split) for item in work.items] == [("npz/a.npy", "train"), ("npz/b.npy", "val")]
+    assert [note.key for note in work.notes] == ["aaa.txt"]
+
+
 def test_of_what_an_entry_says_only_the_counts_are_held(tmp_path):
     write(tmp_path, "npz/a.npy")
     write(tmp_path, "one.json", text=json.dumps([{"path": "npz/a.npy", "junk": [[]] * 9, "len": 3}]))
