@@ -26,9 +26,8 @@ WIDEST = 4096  # numbers in one value of a column
 # A column that says how many bytes wide columns of its field would take in a row (`WIDE_NUMBER` for each number, as
 # samples.parquet is written and read), where these columns are left out.
 LEFT_OUT, WIDE_NUMBER = "left_out", 18
-NOT_LISTED = (
-    "not listed: "  # in front of the reason of a row that stands for a folder: it may hold any number of samples
-)
+# In front of the reason of a row that stands for a folder: the folder may hold any number of samples.
+NOT_LISTED = "not listed: "
 FAULT = "a fault of datacheck: please report it"  # in the reason of a row on which a measurement of ours fails
 _KINDS = "biufOU"
 

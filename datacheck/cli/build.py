@@ -87,7 +87,7 @@ def described(one: Built) -> Iterator[str]:
 
 def _unlisted(refused: Sequence[tuple[str, str]]) -> Iterator[str]:
     if refused:
-        yield "What could not be listed has its samples in no cache:"
+        yield "These folders could not be listed; their samples are in no cache:"
     for path, reason in refused[:_SHOWN]:
         yield f"    {path}: {reason}"
     if len(refused) > _SHOWN:

@@ -21,9 +21,7 @@ Array = np.ndarray[Any, Any]
 _UNLISTED = FieldSpec()
 _NUMERIC = "biuf"
 _KEPT = "biufOUM"  # what samples.parquet can hold
-MOST_UNLISTED = (
-    64  # fields that the schema does not list and of which a scan keeps what was measured, the first by name
-)
+MOST_UNLISTED = 64  # fields that the schema does not list and of which a scan keeps its measurements, the first by name
 NOT_READ = " (not read)"  # behind the name of an undeclared field of which only shape and dtype are known
 
 

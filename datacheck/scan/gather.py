@@ -47,7 +47,7 @@ def as_before(past: Past, listing: Listing) -> Gathered:
         past: that scan; `history.unchanged` holds.
         listing: the new listing.
     """
-    same = replace(past.listing, root=listing.root, roots=listing.roots)
+    same = replace(past.listing, root=listing.root, roots=listing.roots, refused=listing.refused, alone=listing.alone)
     notes = [note for note in past.notes if note.code != history.CHANGED]
     written = past.compared and len(notes) == len(past.notes)
     state = replace(past, listing=same, notes=notes, compared=True, written=written)

@@ -24,7 +24,7 @@ from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Note, Table, Texts
 
 _NAMED = 3
 _TOLD_S = 0.001
-_RATE = "DC503"  # of a note: data sets that tell several rates
+_RATE = "DC503"  # of a note on LeRobot datasets whose info.json give different rates
 _RULES = 6  # as many are named by code and name
 
 

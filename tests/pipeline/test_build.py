@@ -182,7 +182,7 @@ def test_a_folder_that_cannot_be_listed_stops_no_other_split_and_is_named(tmp_pa
     assert [one.split for one in made] == ["train", "val"]
     assert made[0].unlisted == [("deep.zarr", "a/b in it is more than 0 folders deep")]
     assert list(_unlisted(made[0].unlisted)) == [
-        "What could not be listed has its samples in no cache:",
+        "These folders could not be listed; their samples are in no cache:",
         "    deep.zarr: a/b in it is more than 0 folders deep",
     ]
 

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from datacheck.judging.select import choose_rules, measures_of
 from datacheck.rules import catalogue
 from datacheck.rules.base import Measure
 from datacheck.scan import Request, history, places, run_scan
+from datacheck.scan.gather import as_before
 from datacheck.scan.state import Past, Slots
 from datacheck.schema.load import parse_schema
 from datacheck.sources.base import Item
@@ -521,3 +523,11 @@ def test_the_digest_of_a_schema_does_not_say_where_its_data_lie(tmp_path, monkey
             run = run_scan(schema, Request(tmp_path / name, roots, output=tmp_path / f"{name}-out"))
             digests.add(run.report.schema["digest"])
     assert digests == {schema.digest}
+
+
+def test_a_scan_of_unchanged_data_still_knows_what_could_not_be_listed(tmp_path):
+    """Else a build makes a split of the folder, of which no sample can be read."""
+    refused = [("locked", "folder cannot be read: permission denied")]
+    new = replace(listing(), root=tmp_path, refused=refused, alone="a.zarr")
+    found = as_before(past(), new).state.listing
+    assert (found.root, found.refused, found.alone) == (tmp_path, refused, "a.zarr")

@@ -94,7 +94,7 @@ def _unlisted(rows: Rows, mask: Array) -> Failure:
         f"{_most_common(whys)}.",
         measured={"folders": names[:20], "reasons": dict(whys.most_common(10))},
         kind="not listed",
-        fix="Let the user who scans read them, or move them out of DATA; of links see what the message says.",
+        fix="Give the user who scans the right to read them, or move them out of DATA. For links, follow the message.",
     )
 
 

@@ -249,9 +249,7 @@ def dimensions(column: Column, spec: FieldSpec) -> Columns:
     if not known.any():
         return {}
     taken = 2 * size * WIDE_NUMBER
-    if (
-        taken * len(column) > _MOST_BYTES
-    ):  # a scan keeps less; and rows without numbers would take what they do not hold
+    if taken * len(column) > _MOST_BYTES:  # a scan keeps less, and samples without rows would take as much as others
         return {LEFT_OUT: Measured(np.full(len(column), taken, np.int32), known)}
     kind = column.values.dtype
     planes = column.planes.astype({"b1": np.uint8, "f2": np.float32}.get(kind.str[1:], kind), copy=False)
