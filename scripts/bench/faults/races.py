@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import multiprocessing
 import os
 import random
 import shutil
@@ -36,6 +37,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from calls import FAULTS, Faulty
 from subject import MEMORY, KilledError, Subject, again, by_file, command, machine, subject, write
 
+from datacheck import fsops
 from datacheck.build import finish, publish
 from datacheck.cache import open_cache
 from datacheck.errors import DatacheckError, LostStagingError
@@ -43,6 +45,8 @@ from datacheck.errors import DatacheckError, LostStagingError
 BUILDERS = 4
 LOST = 40  # exit code of a builder whose build another took over
 _BROKEN = 41
+_LOOKS = multiprocessing.RawValue("q", -1)  # how often the reader of this round has looked; -1 where none is running
+_PATIENCE = 120.0  # seconds that a control waits for a look of the reader
 
 
 @dataclass
@@ -89,10 +93,14 @@ def builder(one: Subject, out: Path, delay: float) -> None:
 def reader(one: Subject, out: Path, ended: Path) -> None:
     """Look at the folder until a file says that all have ended; every look must be right."""
     seen, target = Counter(), one.place(out) / one.key
-    while not ended.exists():
-        seen[one.shown(out)] += 1
-        if target.exists():
-            open_cache(target, verify="manifest")
+    try:
+        while not ended.exists():
+            seen[one.shown(out)] += 1
+            _LOOKS.value += 1
+            if target.exists():
+                open_cache(target, verify="manifest")
+    finally:
+        _LOOKS.value = -1
     ended.write_text(str(seen["right"]))
     if seen.keys() - {"nothing", "right"}:
         msg = f"the reader saw {seen}"
@@ -129,6 +137,7 @@ class Round:
             out, ended = Path(name, "out"), Path(name, "ended")
             if self.rng.random() < 0.3:
                 left_by_a_kill(self.one, out, self.rng)
+            _LOOKS.value = 0 if self.reads else -1
             started = [self._start(Path(name), i, out) for i in range(BUILDERS)]
             watches = partial(reader, self.one, out, ended)
             watching = [forked(watches, Path(name, "said reader")) for _ in range(self.reads)]
@@ -198,6 +207,15 @@ def other_root(*arguments: object) -> str:
     return f"{os.getpid():032x}"
 
 
+def by_file_seen(folder: Path, target: Path, manifest: object) -> str:
+    """Publish file by file, and wait until the reader looked while only the folder was there, or has found a fault."""
+    fsops.make_directory(target)
+    looks, end = _LOOKS.value, time.monotonic() + _PATIENCE
+    while 0 <= _LOOKS.value < looks + 2 and time.monotonic() < end:  # the second look begins after the folder was made
+        time.sleep(0.001)
+    return by_file(folder, target, manifest)
+
+
 def races(one: Subject, place: Path, rng: random.Random, count: int, *, kills: bool, reads: bool) -> Tally:
     """Race so many times."""
     tally = Tally()
@@ -209,7 +227,7 @@ def races(one: Subject, place: Path, rng: random.Random, count: int, *, kills: b
 def controls(one: Subject, place: Path, rng: random.Random, count: int) -> list[str]:
     """Return the broken builds that were not told."""
     tried = {
-        "one that publishes file by file": patch.object(publish, "publish", by_file),
+        "one that publishes file by file": patch.object(publish, "publish", by_file_seen),
         "one that is not deterministic": patch.object(finish, "content_root", other_root),
     }
     believed = []
