@@ -34,7 +34,7 @@ _LINE_BYTES = 16 << 20
 _RECORDS = 5_000_000  # lines of one value
 _PIECE_BYTES = 2 << 20  # smaller ones stay in a core's own cache, but each costs what a block of rows costs
 _PART_BYTES = 64 << 20
-_PART_LINES = 1 << 18  # of short lines a part has less bytes: rows take memory, too
+PART_LINES = 1 << 18  # of a part, whose rows take memory, too: of short lines it has less bytes
 _MARK_BYTES = 1 << 20  # between two lines of which is kept where they begin
 _COUNTED_BYTES = 256 << 10  # stays in the cache between reading, counting and digesting
 _TIGHT = 64  # bytes of text in one
@@ -118,7 +118,7 @@ def batches(
         yield 0, elements
         return
     on = bool(wanted) and path.name.lower().endswith(".gz")
-    for piece in _READ_ON.pieces(path, wanted[0]) if on and wanted else pieces(path, span):
+    for piece in READ_ON.pieces(path, wanted[0]) if on and wanted else pieces(path, span):
         if wanted is None:
             yield piece.number, piece.values()
             continue
@@ -183,7 +183,7 @@ class _ReadOn:
                 raise
 
 
-_READ_ON = _ReadOn()
+READ_ON = _ReadOn()
 
 
 def records(path: Place) -> list[Any]:
@@ -244,7 +244,7 @@ def parts(path: Place, marks: list[tuple[int, int]] | None = None) -> Iterator[t
             if marks is not None and cut and offset - size + cut - marked >= _MARK_BYTES:
                 marked = offset - size + cut
                 marks.append((marked, line + count))
-            if cut and (offset - start >= _PART_BYTES or count >= _PART_LINES):
+            if cut and (offset - start >= _PART_BYTES or count >= PART_LINES):
                 ready = Span(start, offset - size + cut, line)
                 start, line, count = ready.stop, line + count, 0
     if ready is None or start < offset:

@@ -14,7 +14,7 @@ import numpy as np
 from datacheck.cpus import usable_cpus
 from datacheck.errors import StorageError
 from datacheck.finding import Progress, Tick
-from datacheck.parallel import Death, Limits, Outcome, ordered_map
+from datacheck.parallel import Death, Limits, Outcome, Tasks, ordered_map
 from datacheck.runtime.sandbox import Sandbox
 from datacheck.sample import Depth
 from datacheck.scan.cut import Cuts
@@ -120,7 +120,6 @@ def measure(
     before = listing.entries
     same = Entries(before.paths, before.numbers.copy(), before.digests.copy())
     done = Measured(same, np.zeros(len(items), bool), Kept(job.schema))
-    cuts = Cuts(source, job.root, job.roots)
     total = sum(item.nbytes for item in items)
     files = nbytes = samples = 0
 
@@ -130,9 +129,10 @@ def measure(
 
     tell()
     workers = _workers(job.workers, total, len(items), _tasks(items))
+    cuts = Cuts(source, job.root, job.roots, workers if job.scheduler is None else None)
     plain = is_plain(job.schema)
     groups = batches(cuts.items(items))
-    tasks = (None if group is None else _task(job, group) | {"plain": plain} for group in groups)
+    tasks = (_tasks_of(job, group, plain=plain) for group in groups)
     limits = replace(job.limits, own_code=bool(job.schema.checks))
     outcomes = ordered_map(
         _MEASURE, tasks, workers=workers, scheduler=job.scheduler, limits=limits, sandbox=job.sandbox, told=tell
@@ -180,16 +180,16 @@ def _tasks(items: Sequence[Item]) -> int:
     return sum(1 + item.nbytes // TASK_BYTES for item in items)
 
 
-def batches(items: Iterable[Item | None]) -> Iterator[list[Item] | None]:
-    """Cut items, in order, into groups of about 64 MB, at most 512 of them; a part of a file is alone, as is None."""
+def batches(items: Iterable[Item | list[Item] | None]) -> Iterator[list[Item] | None]:
+    """Cut items, in order, into groups of about 64 MB, at most 512 of them; a part, a series, and None are alone."""
     group: list[Item] = []
     size = 0
     for item in items:
-        if item is None or not item.whole:
+        if not isinstance(item, Item) or not item.whole:
             if group:
                 yield group
                 group, size = [], 0
-            yield None if item is None else [item]
+            yield [item] if isinstance(item, Item) else item
             continue
         if group and (size + item.nbytes > TASK_BYTES or len(group) == TASK_ITEMS):
             yield group
@@ -198,6 +198,15 @@ def batches(items: Iterable[Item | None]) -> Iterator[list[Item] | None]:
         size += item.nbytes
     if group:
         yield group
+
+
+def _tasks_of(job: Job, items: list[Item] | None, *, plain: bool) -> Tasks | None:
+    """Return the task of some items; of the parts of one file a series, each of which is a task."""
+    if items is None:
+        return None
+    groups = [[item] for item in items] if not items[0].whole else [items]
+    tasks = [_task(job, group) | {"plain": plain} for group in groups]
+    return tasks if len(tasks) > 1 else tasks[0]
 
 
 def _task(job: Job, items: Sequence[Item]) -> dict[str, Any]:

@@ -159,7 +159,7 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
     table = _honest(table, schema, list(zip(todo, files, strict=True)), spoiled)
     entries = [entry for file, entry in sorted(before.items()) if entry is not None and file not in spoiled]
     # whoever cut the file has its digest, or whoever read its first part
-    parts = {item.path for item in todo if not item.whole and (item.path, item.split) not in source.cuts}
+    parts = {item.path for item in todo if not item.whole and not item.is_first}
     return {
         "table": table.as_wire(),
         "items": [[i.path, i.split, f] for i, f in zip(todo, files, strict=True) if i.path not in bench.failed],

@@ -74,6 +74,11 @@ class Item:
         """Whether it is not one of several parts of its file."""
         return self.part is None and self.rows is None
 
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the part of which the others are told."""
+        return self.rows is not None and self.rows[1] < 0
+
     def as_dict(self) -> dict[str, Any]:
         """Return the item as JSON values."""
         keys = None if self.keys is None else list(self.keys)
@@ -296,6 +301,11 @@ class Source(ABC):
 
     def cut_when_read(self, item: Item) -> bool:
         """Tell whether a first part of the file (``rows=(0, -1)``) is to be read, which tells how to cut the others."""
+        del item
+        return False
+
+    def is_packed(self, item: Item) -> bool:
+        """Tell whether a part of the file cannot be reached but by reading all before it."""
         del item
         return False
 

@@ -76,15 +76,8 @@ class LineSource(Source):
                 check_lines(path)
             lines = _Lines(self, item, shelf)
             if item.keys is None:
-                if jsonl.splittable(item.path):
-                    for piece in jsonl.pieces(path, jsonl.Span(*item.part) if item.part else None):
-                        yield from lines.of_piece(piece)
-                else:
-                    self._count(item, path)
-                    for first, values in jsonl.batches(path):
-                        self.check_count(item, lines.seen + len(values))
-                        yield from lines.blocks(range(first, first + len(values)), values)
-                if not lines.seen and item.part is None:
+                yield from self._read(item, path, lines)
+                if not lines.seen and item.whole:
                     msg = "holds no line"
                     raise FormatError(msg)
             else:
@@ -92,6 +85,42 @@ class LineSource(Source):
                 yield from strange
                 for run in runs(wanted):
                     yield from _some(path, run, lines, jsonl.Span(*item.part) if item.part else None)
+
+    def _read(self, item: Item, path: File, lines: _Lines) -> Iterator[Part]:
+        if jsonl.splittable(item.path):
+            for piece in jsonl.pieces(path, jsonl.Span(*item.part) if item.part else None):
+                yield from lines.of_piece(piece)
+        elif item.rows is not None:
+            yield from self._packed(item, path, lines)
+        else:
+            self._count(item, path)
+            for first, values in jsonl.batches(path):
+                self.check_count(item, lines.seen + len(values))
+                yield from lines.blocks(range(first, first + len(values)), values)
+
+    def _packed(self, item: Item, path: File, lines: _Lines) -> Iterator[Part]:
+        """Yield the lines of a part of a packed file as blocks; the first part counts all, which have to be unpacked.
+
+        Raises:
+            FormatError: the file is damaged.
+            TooManySamplesError: its lines are too many.
+        """
+        assert item.rows is not None
+        start, stop = item.rows
+        if stop < 0:
+            self._count(item, path)
+        last = stop if stop >= 0 else jsonl.PART_LINES
+        total = start
+        for piece in jsonl.READ_ON.pieces(path, start):
+            total = piece.number + piece.count
+            self.check_count(item, total)
+            first, behind = max(start, piece.number), min(last, total)
+            if first < behind:
+                yield from lines.of_piece(piece.lines(first - piece.number, behind - piece.number))
+            if total >= last and stop >= 0:
+                return
+        if stop < 0:
+            self.cuts[item.path, item.split] = total, jsonl.PART_LINES
 
     def _count(self, item: Item, path: File) -> None:
         """Count the lines of a file that is packed tightly before the first is parsed.
@@ -106,8 +135,16 @@ class LineSource(Source):
                 self.check_count(item, seen)
 
     def seek_points(self, item: Item) -> Array | None:
-        """Return the first line alone of a packed file; a list in one JSON document is parsed whole each time."""
-        return np.zeros(1, np.int64) if item.path.lower().endswith((".jsonl.gz", ".ndjson.gz")) else None
+        """Return the first line alone of a packed file."""
+        return np.zeros(1, np.int64) if self.is_packed(item) else None
+
+    def cut_when_read(self, item: Item) -> bool:
+        """Return whether the file is packed and large: whoever has unpacked it knows how many lines there are."""
+        return self.is_packed(item) and item.keys is None and item.nbytes >= _LEAST_BYTES
+
+    def is_packed(self, item: Item) -> bool:
+        """Tell whether lines are packed; a list in one JSON document is parsed whole each time."""
+        return item.path.lower().endswith((".jsonl.gz", ".ndjson.gz"))
 
     def cut(self, item: Item) -> Iterator[tuple[tuple[int, int, int], str]] | None:
         """Return the parts of a large file of plain lines: about 64 MB each, or 262,144 lines."""

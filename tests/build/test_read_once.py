@@ -77,7 +77,7 @@ def process(number):
     with pytest.MonkeyPatch.context() as patch:
         held, on = HELD.setdefault(number, (base._Held(), jsonl._ReadOn()))
         patch.setattr(base, "_HELD", held)
-        patch.setattr(jsonl, "_READ_ON", on)
+        patch.setattr(jsonl, "READ_ON", on)
         yield
 
 

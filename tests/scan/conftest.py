@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 from datacheck.finding import Failure, Level, Severity
+from datacheck.formats import jsonl
+from datacheck.parallel import Outcome
 from datacheck.rules.base import Rule
+from datacheck.scan import measuring
+from datacheck.scan.worker import measure_items
 from datacheck.schema.model import Schema
+from datacheck.shapes import check_answer
 from datacheck.table import Measured, Table
+from datacheck.wire import decode, encode
 
 
 def make_table(keys, *, splits=None, status=None, reasons=None, **columns):
@@ -53,3 +59,34 @@ def in_tmp(tmp_path, monkeypatch):
     """A working folder of its own: scans leave .datacheck behind."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Run the tasks of a scan in this process, and return the parts that they read; those of a series as a tuple."""
+    read = []
+
+    def outcome(task):
+        answer = decode(b"".join(encode(measure_items(task, lambda place: None))))
+        check_answer(measure_items, answer, task)
+        return Outcome(task, [answer])
+
+    def in_turn(function, tasks, *, workers=1, **_):
+        """Behave as children that have as many tasks under way as they may."""
+        waiting = []
+        for task in tasks:
+            if task is None:
+                assert waiting
+            else:
+                series = task if isinstance(task, list) else [task]
+                parts = [[item.get("rows") for item in one["items"]] for one in series]
+                read.append(tuple(parts) if isinstance(task, list) else parts[0])
+                waiting.append(map(outcome, series))
+            if task is None or len(waiting) == workers:
+                yield from waiting.pop(0)
+        for outcomes in waiting:
+            yield from outcomes
+
+    monkeypatch.setattr(measuring, "ordered_map", in_turn)
+    monkeypatch.setattr(jsonl, "READ_ON", jsonl._ReadOn())  # which keeps a file open where its process ends
+    return read

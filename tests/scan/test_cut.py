@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import random
 
 import numpy as np
 import pytest
@@ -12,9 +14,9 @@ from hypothesis import strategies as st
 
 from datacheck.digest import digest_file
 from datacheck.formats import jsonl
-from datacheck.scan import Request, measuring, run_scan
+from datacheck.scan import Request, cut, measuring, run_scan
 from datacheck.schema.load import parse_schema
-from datacheck.sources import lines
+from datacheck.sources import Item, lines
 from datacheck.table import CHECKED, UNREADABLE
 
 SCHEMA = """
@@ -65,7 +67,7 @@ def test_parts_are_whole_lines_and_come_to_the_file(tmp_path_factory, texts, end
     path.write_bytes(b"\n".join(texts) + (b"\n" if end else b""))
     data = path.read_bytes()
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("_PART_BYTES", nbytes), ("_PART_LINES", most), ("_COUNTED_BYTES", counted)):
+        for name, value in (("_PART_BYTES", nbytes), ("PART_LINES", most), ("_COUNTED_BYTES", counted)):
             patch.setattr(jsonl, name, value)
         found = list(jsonl.parts(path))
     assert [digest for _, digest in found] == [""] * (len(found) - 1) + [digest_file(path)]
@@ -87,11 +89,11 @@ def test_parts_say_what_the_whole_says_whatever_the_workers(in_tmp, monkeypatch,
     monkeypatch.setattr(jsonl, "_PART_BYTES", 2000)
     monkeypatch.setattr(jsonl, "_COUNTED_BYTES", 512)
     for workers in (1, 2):
-        cut, found = scan(in_tmp / "data", in_tmp / f"cut{workers}", workers=workers)
+        parts, found = scan(in_tmp / "data", in_tmp / f"cut{workers}", workers=workers)
         assert found["samples.parquet"] == files["samples.parquet"]
         assert found["valid.json"] == files["valid.json"]
-        assert [entry.digest for entry in cut.listing.entries] == [digest_file(path)]
-        assert cut.table.keys == whole.table.keys
+        assert [entry.digest for entry in parts.listing.entries] == [digest_file(path)]
+        assert parts.table.keys == whole.table.keys
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -172,3 +174,92 @@ def test_a_file_of_blank_lines_is_one_row_that_says_so(in_tmp):
     (in_tmp / "data/a.jsonl").write_bytes(b" \n" * 5000)
     run, _ = scan(in_tmp / "data", in_tmp / "out")
     assert (run.table.keys, run.table.reasons) == (["a.jsonl"], ["DC101 holds no line"])
+
+
+PACKED = SCHEMA.replace("*.jsonl", "*.jsonl.gz")
+
+
+def packed(folder, **odd):
+    (folder / "data").mkdir()
+    path = folder / "data/a.jsonl.gz"
+    path.write_bytes(gzip.compress(write(folder / "a.jsonl").read_bytes(), mtime=0, **odd))
+    os.utime(path, ns=(SECOND, SECOND))
+    return path
+
+
+def scan_packed(folder, output, **more):
+    run = run_scan(parse_schema(PACKED), Request(folder / "data", output=folder / output, **more))
+    return run, [(folder / output / name).read_bytes() for name in ("samples.parquet", "valid.json")]
+
+
+@pytest.fixture
+def small_packed(monkeypatch):
+    """Return what lets packed files of kilobytes be cut into parts of 40 lines."""
+
+    def small():
+        monkeypatch.setattr(lines, "_LEAST_BYTES", 100)
+        monkeypatch.setattr(jsonl, "PART_LINES", 40)
+        monkeypatch.setattr(jsonl, "_PIECE_BYTES", 500)
+
+    return small
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_parts_of_a_packed_file_say_what_the_whole_says_and_come_as_a_series_for_each_child(
+    in_tmp, here, small_packed, workers
+):
+    path = packed(in_tmp)
+    whole, files = scan_packed(in_tmp, "whole", workers=workers)
+    assert here == [[None]]
+    assert {CHECKED, UNREADABLE} == set(whole.table.status.tolist())
+    here.clear()
+    small_packed()
+    parts, found = scan_packed(in_tmp, "cut", workers=workers)
+    assert here[0] == [[0, -1]]
+    others = [[[start, start + 40]] for start in (40, 80, 120, 160)]
+    series = [one if isinstance(one, tuple) else (one,) for one in here[1:]]
+    assert [part for one in series for part in one] == others
+    assert len(series) == 1  # so small a file is worth one child
+    assert found == files
+    assert [entry.digest for entry in parts.listing.entries] == [digest_file(path)]
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 4), (3, 4), (4, 4), (7, 4), (9, 2), (5, 1)])
+def test_the_parts_of_a_packed_file_are_about_as_many_for_each_child(count, most):
+    parts = [Item("a", rows=(place, place + 1)) for place in range(count)]
+    series = list(cut._in_series(parts, most))
+    assert [part for one in series for part in one] == parts
+    assert len(series) == min(count, most)
+    lengths = [len(one) for one in series]
+    assert max(lengths) - min(lengths) <= 1
+
+
+@pytest.mark.parametrize("place", [0.3, 0.97])
+def test_a_packed_file_that_is_damaged_anywhere_is_refused_as_a_whole(in_tmp, here, small_packed, place):
+    path = packed(in_tmp)
+    data = path.read_bytes()
+    path.write_bytes(data[: int(place * len(data))])
+    os.utime(path, ns=(SECOND, SECOND))
+    whole, files = scan_packed(in_tmp, "whole")
+    assert whole.table.keys == ["a.jsonl.gz"]
+    assert "damaged gzip file" in whole.table.reasons[0]
+    here.clear()
+    small_packed()
+    _, found = scan_packed(in_tmp, "cut")
+    assert here == [[[0, -1]]]
+    assert found == files
+
+
+def test_children_read_a_large_packed_file_in_parts(in_tmp):
+    draw = random.Random(0)
+    text = "".join(f'{{"text": "{draw.getrandbits(128):032x}", "n": {i}}}\n' for i in range(600_000)).encode()
+    (in_tmp / "data").mkdir()
+    (in_tmp / "data/a.jsonl.gz").write_bytes(gzip.compress(text, 1))
+    ticks = []
+    request = Request(in_tmp / "data", output=in_tmp / "out", workers=2)
+    run = run_scan(parse_schema(PACKED), request, lambda tick: ticks.append((tick.files, tick.samples)))
+    assert run.table.keys == [f"a.jsonl.gz:{i:012d}" for i in range(600_000)]
+    assert (run.table.status == CHECKED).all()
+    assert run.table.columns["n:max"].values.ravel().tolist() == list(range(600_000))
+    assert ticks[-1] == (1, 600_000)
+    assert len(ticks) >= 4  # one for each part, though only the last brings the file

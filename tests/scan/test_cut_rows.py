@@ -13,14 +13,12 @@ import pytest
 from datacheck.digest import digest_file
 from datacheck.errors import FormatError
 from datacheck.formats import hdf5, npy, parquet
-from datacheck.parallel import Outcome
 from datacheck.scan import Request, measuring, run_scan
 from datacheck.scan.worker import measure_items
 from datacheck.schema.load import parse_schema
 from datacheck.shapes import check_answer
 from datacheck.sources import fields, rows, strips
 from datacheck.table import CHECKED, UNREADABLE
-from datacheck.wire import decode, encode
 from tests.scan.test_worker import task_for
 
 SCHEMA = """
@@ -31,30 +29,6 @@ fields: {joints: {shape: [6], dtype: float32}, "*": {}}
 """
 LISTED = SCHEMA.replace(', "*": {}', "")
 COUNT = 150
-
-
-@pytest.fixture
-def here(monkeypatch):
-    """Run the tasks of a scan in this process, and return the parts that they read."""
-    read = []
-
-    def in_turn(function, tasks, *, workers=1, **_):
-        """Behave as children that have as many tasks under way as they may."""
-        waiting = []
-        for task in tasks:
-            if task is None:
-                assert waiting
-            else:
-                read.append([item.get("rows") for item in task["items"]])
-                answer = decode(b"".join(encode(measure_items(task, lambda place: None))))
-                check_answer(measure_items, answer, task)
-                waiting.append(Outcome(task, [answer]))
-            if task is None or len(waiting) == workers:
-                yield waiting.pop(0)
-        yield from waiting
-
-    monkeypatch.setattr(measuring, "ordered_map", in_turn)
-    return read
 
 
 @pytest.fixture
