@@ -252,13 +252,14 @@ def job_of(
     read = set(item_of[samples.readable].tolist())
     files = [source.files(item) if number in read else [] for number, item in enumerate(items)]
     paths = sorted({path for some in files for path in some})
-    known = _seen(source, table, items, split, workers, scheduler, progress)
+    known, others = _seen(source, table, items, split, workers, scheduler, progress)
     return Job(
         pipeline=pipeline.name, schema=schema, split=split, root=listing.root, roots=listing.roots,
         steps=pipeline.steps, samples=samples, seen=known, files=files,
         sources={path: _entry(run, path, hashed or {}) for path in paths}, paths=pipeline.paths, codec=pipeline.codec,
         hashed=[path for path in paths if not listing.by_path[path].digest],
         marks={item.path: marks for item in items if (marks := source.marks_of(item, listing.marks)) is not None},
+        too_many=others,
     )  # fmt: skip
 
 
@@ -285,10 +286,11 @@ def _items(known: Sequence[Item], table: Table, split: str) -> tuple[list[Item],
 def _seen(
     source: Source, table: Table, items: Sequence[Item], split: str, workers: int, scheduler: str | None,
     progress: Progress | None,
-) -> dict[str, Seen]:  # fmt: skip
+) -> tuple[dict[str, Seen], int]:  # fmt: skip
+    """Return what is known of each field, and how many fields are left out as there are too many."""
     schema = source.schema.for_split(split)
     if measured(schema, table):
-        return of_table(schema, table)
+        return of_table(schema, table), 0
     readable = {table.files[int(i)] for i in np.flatnonzero(table.status == CHECKED)}
     some = [item for item in items if item.path in readable]
     place = source.schema, source.root, source.roots

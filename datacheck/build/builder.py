@@ -24,7 +24,7 @@ from datacheck.build.earlier import Earlier, Reuse
 from datacheck.build.finish import Done, Facts, Finish, windows
 from datacheck.build.hashed import stamps
 from datacheck.build.job import Job, digests, files_of, recorded, tasks_of
-from datacheck.build.plan import Plan, cut, estimate, resolve, stored
+from datacheck.build.plan import Plan, cut, estimate, resolve, stored, without_odd
 from datacheck.build.record import Record
 from datacheck.build.seek_points import seek_points
 from datacheck.build.staging import Staging, claimed
@@ -61,6 +61,7 @@ class Built:
         reuse: what an earlier cache gave; None where none was asked.
         checked: how many shards were made a second time and came out the same.
         unlisted: (path, reason) of folders that could not be listed: no cache has their samples.
+        left_out: a sentence for each field that few samples have and no cache can hold.
     """
 
     path: Path | str
@@ -77,6 +78,7 @@ class Built:
     reuse: Reuse | None = None
     checked: int = 0
     unlisted: Sequence[tuple[str, str]] = ()
+    left_out: Sequence[str] = ()
 
 
 def prepare(job: Job) -> tuple[Plan, list[Transform], dict[str, Any]]:
@@ -91,7 +93,8 @@ def prepare(job: Job) -> tuple[Plan, list[Transform], dict[str, Any]]:
         raise UsageError(msg)
     find_in(job.paths)
     schema = job.schema.for_split(job.split)
-    before = resolve(schema, job.seen, samples.valid & samples.readable)
+    found = resolve(schema, job.seen, samples.valid & samples.readable)
+    before, left_out = without_odd(found, schema, job.seen, samples)
     absent = {name for name, spec in schema.stored.items() if name not in before and (spec.absent or spec.optional)}
     steps, after = transforms.bind([step.below(job.root) for step in job.steps], before, absent)
     if not after:
@@ -100,6 +103,9 @@ def prepare(job: Job) -> tuple[Plan, list[Transform], dict[str, Any]]:
     specs = stored(after)
     _check_sizes(job, schema, specs)
     plan = cut(split, samples, specs, estimate(before, specs, job.seen, samples), job.codec)
+    if job.too_many:
+        left_out.append(f"{job.too_many:,} fields more than a cache has. List those that it should hold")
+    plan = replace(plan, left_out=left_out)
     said = fingerprint.said(job.pipeline, schema, steps, plan, {p: e.digest or "" for p, e in job.sources.items()})
     return plan, steps, {"said": said, "recipe": fingerprint.recipe(schema, steps, plan)}
 
@@ -170,8 +176,9 @@ def build_cache(
     gave = None if old is None else old.reuse
     theirs = came == "theirs"
     return Built(
-        target.path, plan.split, *count, size, theirs, done.not_made, moved, len(kept), plan.shards, gave, again
-    )
+        target.path, plan.split, *count, size, theirs, done.not_made, moved, len(kept), plan.shards, gave, again,
+        left_out=plan.left_out,
+    )  # fmt: skip
 
 
 def complete(
@@ -209,7 +216,9 @@ def _found(target: Target, plan: Plan, cache: Cache) -> Built:
     target.settle()
     made, valid = int(cache.made.sum()), int((cache.made & cache.valid).sum())
     size = sum(n for n, _ in cache.manifest.files.values())
-    return Built(target.path, plan.split, len(cache), made, valid, size, reused=True, shards=plan.shards)
+    return Built(
+        target.path, plan.split, len(cache), made, valid, size, reused=True, shards=plan.shards, left_out=plan.left_out
+    )
 
 
 def _check_space(job: Job, plan: Plan, kept: Collection[int], folder: Path) -> None:

@@ -52,6 +52,7 @@ class Job:
         codec: what the chunks of the fields go through.
         hashed: the sources that no scan has a digest of.
         marks: by path where lines of large files begin, see `Listing.marks`.
+        too_many: how many fields that few samples have are left out, as there are more than a cache has.
     """
 
     pipeline: str
@@ -68,6 +69,7 @@ class Job:
     codec: Codec = PLAIN
     hashed: Sequence[str] = ()
     marks: Mapping[str, Array] = field(default_factory=dict)
+    too_many: int = 0
 
     @property
     def limits(self) -> Limits:

@@ -65,8 +65,9 @@ def resolve(schema: Schema, seen: Mapping[str, Seen], valid: Array) -> dict[str,
 
     Notes:
         What the schema declares stands. What it leaves open is what most valid samples have, ties to the smaller
-        sizes; an undeclared dtype is the smallest that holds all of theirs; an undeclared first axis is fixed where
-        they all agree, else ragged. Samples that do not fit cannot be made.
+        sizes; an undeclared dtype is the smallest that holds all of theirs (of int64 and uint64, which none does, the
+        one that most have); an undeclared first axis is fixed where they all agree, else ragged. Samples that do not
+        fit cannot be made.
     """
     specs: dict[str, ArraySpec] = {}
     for name in sorted(seen):
@@ -92,7 +93,7 @@ def _resolved(name: str, declared: FieldSpec | None, seen: Seen, counted: Array,
     found = [(n, s) for n, s in found if s.kind == "array"]
     rank = len(spec.shape) if spec.shape is not None else _most((n, s.rank) for n, s in found)
     found = [(n, s) for n, s in found if s.rank == rank] or found
-    dtype = spec.dtype if spec.dtype not in {None, "text", "json"} else _common_dtype(s.dtype for _, s in found)
+    dtype = spec.dtype if spec.dtype not in {None, "text", "json"} else _common_dtype([(n, s.dtype) for n, s in found])
     lengths = seen.length[counted & np.isin(seen.which, [i for i, s in enumerate(seen.signatures) if s.rank == rank])]
     dim, item = _axes(name, spec, rank, found, lengths)
     return ArraySpec(str(dtype), item, dim, "array", optional, attrs)
@@ -123,12 +124,44 @@ def _most(counted: Iterable[tuple[int, Any]]) -> Any:
     return min(totals, key=lambda value: (-totals[value], value))
 
 
-def _common_dtype(dtypes: Iterable[str]) -> str:
-    name = np.result_type(*sorted(set(dtypes))).name
-    return layout.zarr_type(name)
+def _common_dtype(found: Sequence[tuple[int, str]]) -> str:
+    """Return the smallest dtype that holds all, of samples of which so many have each dtype.
+
+    Notes:
+        Whole numbers become no floats where none are floats: NumPy says so of int64 and uint64.
+    """
+    common = np.result_type(*sorted({dtype for _, dtype in found}))
+    whole = all(np.dtype(dtype).kind in "biu" for _, dtype in found)
+    return layout.zarr_type(_most(found) if whole and common.kind == "f" else common.name)
 
 
 # ---------------------------------------------------------------------------------------------- shards and tasks
+
+
+def without_odd(
+    specs: Mapping[str, ArraySpec], schema: Schema, seen: Mapping[str, Seen], samples: Samples
+) -> tuple[dict[str, ArraySpec], list[str]]:
+    """Return the fields but those that no cache can hold and few samples have, and a sentence for each of these.
+
+    Notes:
+        One odd file ends the build of no other. What the schema lists, or half of the valid samples have, is left to
+        `stored`, which refuses it.
+    """
+    valid = samples.valid & samples.readable
+    have = {name: (seen[name].which >= 0) & valid for name in specs}
+    counts = {name: int(there.sum()) for name, there in have.items()}
+    few = {name for name in specs if name not in schema.fields and 2 * counts[name] < int(valid.sum())}
+    why = {name: reason for name in sorted(few) if (reason := _refused(name, specs[name]))}
+    for name in sorted(specs):
+        for outer in _around(name, specs):
+            rarer, other = sorted((outer, name), key=counts.__getitem__)
+            if rarer in few and counts[rarer] < counts[other] and why.keys().isdisjoint((outer, name)):
+                why[rarer] = _both(outer, name)
+    said = [
+        f"{reason} ({counts[name]:,} of {int(valid.sum()):,} samples, such as {samples.keys[int(have[name].argmax())]})"
+        for name, reason in sorted(why.items())
+    ]
+    return {name: spec for name, spec in specs.items() if name not in why}, said
 
 
 def stored(specs: Mapping[str, ArraySpec]) -> dict[str, ArraySpec]:
@@ -139,21 +172,30 @@ def stored(specs: Mapping[str, ArraySpec]) -> dict[str, ArraySpec]:
             too long: no cache holds these.
     """
     for name, spec in specs.items():
-        if "\0" in name or not all(name.split("/")):
-            msg = f"{name!r}: an empty part or a NUL, so no cache has such a field. Rename it: at: in the schema"
-            raise UsageError(msg)
-        path = layout.rows_path(layout.text_dim(name), "start")
-        if len(path) > _PATH_BYTES or max(map(len, path.split("/"))) > _PART_BYTES:
-            msg = f"{name[:60]}...: too long for the name of a file. Rename it: at: in the schema"
-            raise UsageError(msg)
-        if 0 in spec.item:
-            msg = f"{name}: an axis of size 0 ({list(spec.item)}) cannot be stored. Leave it out: transforms: select"
-            raise UsageError(msg)
-        inside = next((other for other in specs if other.startswith(name + "/")), None)
-        if inside is not None:
-            msg = f"a cache cannot hold both {name} and {inside}. Leave one out or rename it: at: in the schema"
-            raise UsageError(msg)
+        if reason := _refused(name, spec) or next((_both(outer, name) for outer in _around(name, specs)), ""):
+            raise UsageError(reason)
     return {n: s if s.kind == "array" else replace(s, dim=layout.text_dim(n)) for n, s in sorted(specs.items())}
+
+
+def _refused(name: str, spec: ArraySpec) -> str:
+    """Return why no cache can hold a field, "" where one can."""
+    if "\0" in name or not all(name.split("/")):
+        return f"{name!r}: an empty part or a NUL, so no cache has such a field. Rename it: at: in the schema"
+    path = layout.rows_path(layout.text_dim(name), "start")
+    if len(path) > _PATH_BYTES or max(map(len, path.split("/"))) > _PART_BYTES:
+        return f"{name[:60]}...: too long for the name of a file. Rename it: at: in the schema"
+    if 0 in spec.item:
+        return f"{name}: an axis of size 0 ({list(spec.item)}) cannot be stored. Leave it out: transforms: select"
+    return ""
+
+
+def _around(name: str, specs: Mapping[str, ArraySpec]) -> list[str]:
+    """Return the fields inside which a field lies."""
+    return [outer for place, letter in enumerate(name) if letter == "/" and (outer := name[:place]) in specs]
+
+
+def _both(outer: str, inner: str) -> str:
+    return f"a cache cannot hold both {outer} and {inner}. Leave one out or rename it: at: in the schema"
 
 
 def estimate(
@@ -197,6 +239,7 @@ class Plan:
         k: samples per shard.
         per_task: shards of one task.
         codec: what the chunks of the fields go through.
+        left_out: a sentence for each field that is left out, see `without_odd`.
     """
 
     split: str
@@ -205,6 +248,7 @@ class Plan:
     k: int
     per_task: int = 1
     codec: Codec = PLAIN
+    left_out: Sequence[str] = ()
 
     @property
     def shards(self) -> int:

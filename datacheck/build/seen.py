@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -26,6 +28,7 @@ Array = np.ndarray[Any, Any]
 
 TASK_ITEMS = 256
 _MOST_FIELDS = 4096  # each is a folder of its own
+_MOST_NAMES = 200_000  # of fields that are counted
 _FEW_FIELDS, _BYTES, _EACH = 40, 256 << 20, 12  # so many always; of more, memory, and bytes for each field and sample
 _LOOK = "datacheck.build.seen:look"
 
@@ -147,16 +150,18 @@ def _distinct(rows: Array) -> tuple[Array, Array]:
 def survey(
     schema: Schema, root: Path, roots: Mapping[str, Path], items: Sequence[Item], keys: Sequence[str],
     *, workers: int = 1, scheduler: str | None = None, progress: Progress | None = None,
-) -> dict[str, Seen]:  # fmt: skip
-    """Open every item once more and return what each field is in each of the samples `keys`.
+) -> tuple[dict[str, Seen], int]:  # fmt: skip
+    """Open every item once more; return what each field is in each of the samples `keys`, and how many are left out.
 
     Raises:
         DatacheckError: a child died on a file that the scan could read.
-        UsageError: the samples have more fields than a cache is made of.
+        UsageError: the samples have more fields than a cache is made of, and half of them or more have each; or far
+            more.
 
     Notes:
         Only headers are read where a format has them. Every item is opened, because the lengths of all samples decide
-        how a cache is cut; a schema that lists its fields spares it, as the scan has measured those.
+        how a cache is cut; a schema that lists its fields spares it, as the scan has measured those. Where there are
+        too many fields, those that the fewest samples have are left out, ties by name.
     """
     shared = {"schema": schema.as_dict(), "root": str(root.absolute())}
     shared |= {"roots": {name: str(path.absolute()) for name, path in sorted(roots.items())}}
@@ -164,21 +169,54 @@ def survey(
         shared | {"items": [item.as_dict() for item in items[i : i + TASK_ITEMS]]}
         for i in range(0, len(items), TASK_ITEMS)
     ]
-    place = {key: i for i, key in enumerate(keys)}
     most = min(_MOST_FIELDS, max(_FEW_FIELDS, _BYTES // (_EACH * max(1, len(keys)))))
+    records = partial(_records, tasks, workers, scheduler, sandbox_of(root, roots, schema), progress)
+    seen, counts = _noted(records(), keys, most)
+    if len(counts) > most:
+        seen, _ = _noted(records(), keys, most, _most_common(counts, len(keys), most))
+    return dict(sorted(seen.items())), len(counts) - len(seen)
+
+
+def _noted(
+    records: Iterable[dict[str, Any]], keys: Sequence[str], most: int, chosen: Collection[str] = ()
+) -> tuple[dict[str, Seen], Counter[str]]:
+    """Return what records say of the first so many fields, or of those that are chosen, and how many samples have each.
+
+    Raises:
+        UsageError: there are far too many.
+    """
+    place = {key: i for i, key in enumerate(keys)}
     seen: dict[str, Seen] = {}
-    for record in _records(tasks, workers, scheduler, sandbox_of(root, roots, schema), progress):
+    counts: Counter[str] = Counter()
+    for record in records:
         index = [(i, place[key]) for i, key in enumerate(record["keys"]) if key in place]
         if not index:
             continue
         here, there = (np.array(part, dtype=np.int64) for part in zip(*index, strict=True))
         for name, ((kind, dtype, rank, item), lengths) in record["fields"].items():
-            if name not in seen and len(seen) >= most:
-                msg = f"{len(keys):,} samples have more than {most:,} fields. List those that the cache should hold."
-                raise UsageError(msg)
-            found = seen.setdefault(name, Seen.nothing(len(keys)))
-            found.add(there, Signature(kind, dtype, rank, tuple(item)), lengths[here])
-    return dict(sorted(seen.items()))
+            counts[name] += len(there)
+            if name in chosen or (not chosen and len(counts) <= most):
+                found = seen.setdefault(name, Seen.nothing(len(keys)))
+                found.add(there, Signature(kind, dtype, rank, tuple(item)), lengths[here])
+        if len(counts) > _MOST_NAMES:
+            raise UsageError(_too_many(len(keys), _MOST_NAMES))
+    return seen, counts
+
+
+def _most_common(counts: Mapping[str, int], samples: int, most: int) -> set[str]:
+    """Return the names of the fields that the most samples have, ties by name.
+
+    Raises:
+        UsageError: half of the samples or more have more of them.
+    """
+    names = sorted(counts, key=lambda name: (-counts[name], name))
+    if 2 * counts[names[most]] >= samples:
+        raise UsageError(_too_many(samples, most))
+    return set(names[:most])
+
+
+def _too_many(samples: int, most: int) -> str:
+    return f"{samples:,} samples have more than {most:,} fields. List those that the cache should hold."
 
 
 def _records(

@@ -170,7 +170,10 @@ class Shard:
                 yield from _undecodable(name, column)
             elif column.kind == "array" and not fits(column.values.dtype, dtype):
                 rounded = samples_of(lost(column.values, cast(column.values, dtype)), column)
-                yield from ((int(i), f"{name}: values do not fit {dtype}") for i in np.flatnonzero(rounded))
+                yield from (
+                    (int(i), f"{name}: values do not fit {dtype}; declare the dtype that they have")
+                    for i in np.flatnonzero(rounded)
+                )
 
     def _store(self, name: str, column: Column, places: Array, *, ours: bool = False) -> None:
         if not len(places):

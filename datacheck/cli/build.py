@@ -83,15 +83,21 @@ def described(one: Built) -> Iterator[str]:
     if one.moved is not None:
         yield f"    a damaged cache stood in its place; it lies in {one.moved}"
     yield from _refused(one.not_made)
+    if one.left_out:
+        yield "    fields that fewer than half of the samples have and no cache can hold are left out:"
+    yield from _first(one.left_out, "        ")
 
 
 def _unlisted(refused: Sequence[tuple[str, str]]) -> Iterator[str]:
     if refused:
         yield "These folders could not be listed; their samples are in no cache:"
-    for path, reason in refused[:_SHOWN]:
-        yield f"    {path}: {reason}"
-    if len(refused) > _SHOWN:
-        yield f"    ... and {len(refused) - _SHOWN:,} more"
+    yield from _first([f"{path}: {reason}" for path, reason in refused], "    ")
+
+
+def _first(lines: Sequence[str], indent: str, more: str = "") -> Iterator[str]:
+    yield from (f"{indent}{line}" for line in lines[:_SHOWN])
+    if len(lines) > _SHOWN:
+        yield f"{indent}... and {len(lines) - _SHOWN:,} more{more}"
 
 
 def _reused(reuse: Reuse, shards: int) -> Iterator[str]:
@@ -106,7 +112,4 @@ def _refused(not_made: Sequence[tuple[str, str]]) -> Iterator[str]:
     if not_made:
         who = "1 readable sample does" if len(not_made) == 1 else f"{len(not_made):,} readable samples do"
         yield f"    {who} not fit the cache, or a transform refused {'it' if len(not_made) == 1 else 'them'}:"
-    for key, reason in not_made[:_SHOWN]:
-        yield f"        {key}: {reason}"
-    if len(not_made) > _SHOWN:
-        yield f"        ... and {len(not_made) - _SHOWN:,} more; all are in build.json"
+    yield from _first([f"{key}: {reason}" for key, reason in not_made], "        ", "; all are in build.json")

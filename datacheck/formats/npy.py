@@ -37,6 +37,7 @@ _MAGIC = b"\x93NUMPY"
 _HEADER_BYTES = 10_000  # NumPy's own limit
 _FIRST_READ = 1 << 16  # most of 83,000 pose files end here
 _ZIPPED = b"PK\x03\x04"
+_LONG = re.compile(r"""('[^']*'|"[^"]*")|(\d)L\b""")  # Python 2 wrote (5L, 3L); a column may be called q1L
 _PART = re.compile(r"[<>|=]?[?biufcSUVOMm]\d*(\[[\w/]+\])?")
 _RATIO, _FLOOR_BYTES = 200, 64 << 20  # of a zip member: how far it may expand, and how large it may always be
 _SKIPPED = 1 << 20  # bytes of a member that are unpacked at once
@@ -72,8 +73,12 @@ def _header(head: bytes) -> _Header:
 def _parse(raw: bytes, version: int) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
     with foreign("damaged .npy header"):
         source = raw.decode("utf-8" if version == 3 else "latin1")
-        source = source if version == 3 else re.sub(r"(\d)L\b", r"\1", source)  # Python 2 wrote (5L, 3L)
-        found = ast.literal_eval(source.strip(" \n"))
+        try:
+            found = ast.literal_eval(source.strip(" \n"))
+        except SyntaxError:
+            if version == 3:
+                raise
+            found = ast.literal_eval(_LONG.sub(lambda part: part[1] or part[2], source).strip(" \n"))
         if not isinstance(found, dict) or set(found) != {"descr", "fortran_order", "shape"}:
             msg = "an .npy header holds descr, fortran_order and shape"
             raise FormatError(msg)

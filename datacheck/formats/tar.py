@@ -71,7 +71,7 @@ def _members(file: BinaryIO, total: int) -> Iterator[_Member]:
             raise FormatError(msg if at else _NO_TAR)
         kind, start = _kind(header, at), at + _BLOCK
         _check_numbers(header, at)
-        speaks = kind in {b"x", b"g", b"L", b"K"}
+        speaks = kind in {b"x", b"X", b"g", b"L", b"K"}
         size = _number(header[124:136], at) if told is None or told.size < 0 or speaks else told.size
         if kind in _ODD or kind == _FOLDER:
             size = 0
@@ -80,7 +80,7 @@ def _members(file: BinaryIO, total: int) -> Iterator[_Member]:
             raise FormatError(msg)
         if speaks:
             check_bytes(size, f"byte {at:,}: a header of the next member", _TOLD_BYTES)
-            told = _heard(kind, _bytes(file, start, size), at, told or _Told())
+            told = _with(told or _Told(), _heard(kind, _bytes(file, start, size), at, _Told()), at)
         else:
             if kind != _FOLDER:
                 yield _Member((told and told.name) or _name(header, at), start, size, _odd(kind, told))
@@ -101,7 +101,8 @@ def _kind(header: bytes, at: int) -> bytes:
     if said not in {b"%06o" % sum(plain), b"%06o" % signed}:
         msg = f"byte {at:,}: the header of a member does not fit its checksum" if at else _NO_TAR
         raise FormatError(msg)
-    return header[156:157]
+    old_folder = header[156:157] == b"\0" and header[:100].partition(b"\0")[0].endswith(b"/")
+    return _FOLDER if old_folder else header[156:157]
 
 
 _NO_TAR = "not a tar archive: its first header does not fit its checksum"
@@ -148,7 +149,10 @@ def _number(field: bytes, at: int) -> int:
 
 def _name(header: bytes, at: int) -> str:
     name = header[:100].partition(b"\0")[0]
-    prefix = header[345:500].partition(b"\0")[0] if header[257:263] == b"ustar\0" else b""
+    prefix = header[345:500].partition(b"\0")[0]
+    if prefix and header[257:263] != b"ustar\0":  # there GNU tar writes times, which Python's tarfile takes for it
+        msg = f"byte {at:,}: a name with a prefix in a header that is not of the standard; readers differ in its name"
+        raise FormatError(msg)
     return _text(prefix + b"/" + name if prefix else name, at)
 
 
@@ -160,6 +164,19 @@ def _odd(kind: bytes, told: _Told | None) -> str:
     if kind == _HOLES or (told is not None and told.holes):
         return "stored with holes (sparse)"
     return "" if kind in _FILES else _ODD.get(kind, f"of a kind that is not read ({kind.decode('latin1')!r})")
+
+
+def _with(first: _Told, then: _Told, at: int) -> _Told:
+    """Return what two headers in front of a member say together.
+
+    Raises:
+        FormatError: they differ: which one holds is another one for other readers.
+    """
+    for one, other in ((first.name, then.name), (first.size, then.size)):
+        if one != other and one not in {"", -1} and other not in {"", -1}:
+            msg = f"byte {at:,}: two headers say different things of the next member: {one!r} and {other!r}"[:300]
+            raise FormatError(msg)
+    return _Told(first.name or then.name, max(first.size, then.size), first.holes or then.holes)
 
 
 def _heard(kind: bytes, data: bytes, at: int, told: _Told) -> _Told:

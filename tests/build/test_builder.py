@@ -245,7 +245,7 @@ def test_what_does_not_fit_is_not_made_and_says_why(tmp_path):
         "d-dtype.npz": "x: float64 does not fit float32; put a cast into the pipeline",
         "e-rank.npz": "v: shape [n] does not fit []",
         "f-missing.npz": "v: missing",
-        "g-wide.npz": "v: values do not fit float64",
+        "g-wide.npz": "v: values do not fit float64; declare the dtype that they have",
     }
     group = zarr.open_group(built.path, mode="r")
     assert group["samples/made"][:].tolist() == [True, False, False, False, False, False, False, True]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.build import fingerprint
-from datacheck.build.plan import Plan, Samples, cut, estimate, resolve, stored
+from datacheck.build.plan import Plan, Samples, cut, estimate, resolve, stored, without_odd
 from datacheck.build.seen import Seen, Signature, measured, of_blocks, of_table, signature
 from datacheck.cache import layout
 from datacheck.cache.codec import Codec
@@ -66,9 +66,17 @@ def test_ties_go_to_the_smaller_sizes():
 
 @pytest.mark.parametrize(
     ("dtypes", "common"),
-    [(("int8", "int32"), "int32"), (("float32", "float64"), "float64"), (("bool", "bool"), "bool")],
+    [
+        (("int8", "int32"), "int32"),
+        (("float32", "float64"), "float64"),
+        (("bool", "bool"), "bool"),
+        (("int64", "float32"), "float64"),
+        (("int32", "uint32"), "int64"),
+        (("int64", "int64", "uint64"), "int64"),
+        (("uint64", "int8", "uint64"), "uint64"),  # none holds all
+    ],
 )
-def test_an_open_dtype_holds_all(dtypes, common):
+def test_an_open_dtype_holds_all_where_one_does(dtypes, common):
     assert layout_of({}, *[zeros(2, dtype=d) for d in dtypes]).dtype == common
 
 
@@ -101,6 +109,45 @@ def test_what_no_cache_holds_is_refused_in_words():
     both = {"obs": seen_of(zeros(1)), "obs/pose": seen_of(zeros(1))}
     with pytest.raises(UsageError, match="both obs and obs/pose"):
         stored(resolve(schema_of({"*": {}}), both, np.ones(1, bool)))
+
+
+def kept_of(seen, schema, count, codes=()):
+    keys = [f"k{i}" for i in range(count)]
+    good = np.array([key not in codes for key in keys])
+    samples = Samples(keys, [], np.zeros(count, int), keys, np.ones(count, bool), good, [()] * count, np.zeros(count))
+    return without_odd(resolve(schema_of(schema), seen, good), schema_of(schema), seen, samples)
+
+
+def test_an_odd_field_of_few_samples_that_no_cache_holds_is_left_out_and_named():
+    some = seen_of(zeros(2), None, None)
+    two = seen_of(None, zeros(2), zeros(2))
+    every = seen_of(zeros(2), zeros(2), zeros(2))
+    found, said = kept_of(
+        {"f": every, "f/x": some, "e": seen_of(None, zeros(4, 0), None), "x" * 300: some}, {"*": {}}, 3
+    )
+    assert list(found) == ["f"]
+    assert [line.partition(":")[0] for line in said] == [
+        "e",
+        "a cache cannot hold both f and f/x. Leave one out or rename it",
+        "x" * 60 + "...",
+    ]
+    assert [line.partition(" (1 of 3 ")[2] for line in said] == [
+        "samples, such as k1)",
+        "samples, such as k0)",
+        "samples, such as k0)",
+    ]
+    found, said = kept_of({"f": some, "f/x": two, "f/y": two}, {"*": {}}, 3)
+    assert (list(found), len(said)) == (["f/x", "f/y"], 1)
+    assert "both f and f/x" in said[0]
+
+
+def test_a_field_that_is_listed_or_that_half_of_the_valid_samples_have_is_never_left_out():
+    odd = seen_of(zeros(2, 0), None, None)
+    assert kept_of({"e": odd}, {"e": {"optional": True}}, 3)[1] == []
+    assert kept_of({"e": seen_of(zeros(2, 0), zeros(2, 0), None, None)}, {"*": {}}, 4)[1] == []
+    assert kept_of({"e": odd}, {"*": {}}, 3, codes=["k1", "k2"])[1] == []
+    some, others = seen_of(zeros(1), None, None), seen_of(None, zeros(1), None)
+    assert kept_of({"f": some, "f/x": others}, {"*": {}}, 3)[1] == []  # which of the two is odd?
 
 
 # ------------------------------------------------------------------------------------------- seen

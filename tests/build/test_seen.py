@@ -66,7 +66,8 @@ def test_a_file_of_more_values_than_can_be_fields_is_refused(tmp_path, monkeypat
         (folder / "a.json").write_text(json.dumps({f"v{n}": n for n in range(count)}))
         spec, items = work(folder)
         if count == 10:
-            found = seen.survey(spec, folder, {}, items, ["a.json"])
+            found, others = seen.survey(spec, folder, {}, items, ["a.json"])
+            assert others == 0
             assert np.array_equal([field.which[0] for field in found.values()], np.zeros(10))
         else:
             with pytest.raises(UsageError, match=r"more than 10 fields\. List those"):
@@ -83,8 +84,25 @@ def test_what_is_known_of_many_samples_has_a_limit_and_a_few_fields_are_always_a
             folder.mkdir()
             (folder / "a.json").write_text(json.dumps({f"v{n}": n for n in range(count)}))
             spec, items = work(folder)
-            if count == most:
-                assert len(seen.survey(spec, folder, {}, items, keys)) == most
-            else:
-                with pytest.raises(UsageError, match=f"{samples} samples have more than {most} fields"):
-                    seen.survey(spec, folder, {}, items, keys)
+            found, others = seen.survey(spec, folder, {}, items, keys)
+            assert (list(found), others) == ([f"v{n}" for n in range(most)], count - most)
+
+
+def test_fields_of_one_odd_file_are_left_out_where_there_are_too_many(tmp_path, monkeypatch):
+    monkeypatch.setattr(seen, "_MOST_FIELDS", 3)
+    for name, fields in (("a", "qrstu"), ("b", "xyz"), ("c", "xyz"), ("d", "xy")):  # the odd one comes first
+        (tmp_path / f"{name}.json").write_text(json.dumps(dict.fromkeys(fields, 1)))
+    spec, items = work(tmp_path)
+    keys = [f"{name}.json" for name in "abcd"]
+    found, others = seen.survey(spec, tmp_path, {}, items, keys)
+    assert {name: (one.which >= 0).tolist() for name, one in found.items()} == {
+        "x": [False, True, True, True], "y": [False, True, True, True], "z": [False, True, True, False],
+    }  # fmt: skip
+    assert others == 5
+    monkeypatch.setattr(seen, "_MOST_FIELDS", 2)  # half of the samples have z, too
+    monkeypatch.setattr(seen, "_FEW_FIELDS", 1)
+    with pytest.raises(UsageError, match="4 samples have more than 2 fields"):
+        seen.survey(spec, tmp_path, {}, items, keys)
+    monkeypatch.setattr(seen, "_MOST_NAMES", 7)
+    with pytest.raises(UsageError, match="4 samples have more than 7 fields"):
+        seen.survey(spec, tmp_path, {}, items, keys)

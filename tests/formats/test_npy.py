@@ -146,3 +146,17 @@ def test_a_header_that_numpy_refuses_is_refused(tmp_path, place, byte):
         np.load(tmp_path / "a.npy")
     with pytest.raises(FormatError):
         read_all(tmp_path / "a.npy")
+
+
+def test_names_of_columns_are_as_they_are_and_headers_of_python_2_are_read(tmp_path):
+    rows = np.zeros(3, [("q1L", "<f4"), ("q1", "<f4"), ("arm0L", "<i8")])
+    rows["q1L"] = [1, 2, 3]
+    np.save(tmp_path / "a.npy", rows)
+    found = read_all(tmp_path / "a.npy")
+    assert {name.rpartition(".")[2].rpartition("/")[2] for name in found} >= {"q1L", "q1", "arm0L"}
+    assert next(value for name, value in found.items() if name.endswith("q1L")).tolist() == [1, 2, 3]
+    whole = (tmp_path / "a.npy").read_bytes()
+    (tmp_path / "b.npy").write_bytes(whole.replace(b"'shape': (3,), ", b"'shape': (3L,),"))
+    with pytest.warns(UserWarning, match="created on Python 2"):
+        assert np.load(tmp_path / "b.npy").tolist() == rows.tolist()
+    assert read_all(tmp_path / "b.npy").keys() == found.keys()

@@ -205,3 +205,67 @@ def test_a_header_at_which_tarfile_ends_in_silence_is_refused(tmp_path, start):
         assert container.keys() == ["0", "1", "2"]
     with pytest.raises(FormatError, match=rf"byte {1024 + start:,}: .* readers of shards end here"):
         open_container(tmp_path / "b.tar")
+
+
+def member(name, data=b"", kind=b"0", prefix=b"", magic=b"ustar\x0000"):
+    """Return a member as it stands in an archive: its header, and its bytes in whole blocks."""
+    header = bytearray(512)
+    header[: len(name)] = name
+    header[100:124] = b"0000644\0" + b"0000000\0" * 2
+    header[124:148] = b"%011o\0" % len(data) + b"00000000000\0"
+    header[156:157] = kind
+    header[257 : 257 + len(magic)] = magic
+    header[345 : 345 + len(prefix)] = prefix
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header) + data + b"\0" * (-len(data) % 512)
+
+
+def speaks(kind=b"x", **said):
+    """Return a pax header (or with kind L a name as GNU writes it) of the next member."""
+    if kind == b"L":
+        return member(b"././@LongLink", said["path"].encode() + b"\0", b"L")
+    records = b""
+    for key, value in said.items():
+        rest = f" {key}={value}\n".encode()
+        size = next(n for n in range(len(rest), len(rest) + 9) if n == len(rest) + len(str(n)))
+        records += str(size).encode() + rest
+    return member(b"pax", records, kind)
+
+
+INSIDE = member(b"9.txt", b"inside")
+STRANGE = {
+    "a folder by its old name": speaks(path="README") + member(b"x/", INSIDE, b"\0"),
+    "the same with a long name": speaks(b"L", path="README") + member(b"x/", INSIDE, b"\0"),
+    "an old folder": member(b"x/", b"", b"\0"),
+    "Solaris": speaks(b"X", path="9.txt") + member(b"README", b"a"),
+    "no folder": speaks(path="8.txt") + member(b"x/", INSIDE, b"0"),
+    "one name twice": speaks(path="8.txt") + speaks(path="8.txt") + member(b"q", b"a"),
+    "a prefix": member(b"9.txt", b"a", prefix=b"deep"),
+}
+UNCLEAR = {
+    "two names": speaks(path="9.txt") + speaks(path="README") + member(b"q", b"a"),
+    "two long names": speaks(b"L", path="9.txt") + speaks(b"L", path="README") + member(b"q", b"a"),
+    "a name and a long one": speaks(path="9.txt") + speaks(b"L", path="README") + member(b"q", b"a"),
+    "a long name and another": speaks(b"L", path="9.txt") + speaks(path="README") + member(b"q", b"a"),
+    "two sizes": speaks(size="0") + speaks(path="README", size="1024") + member(b"q", INSIDE),
+    "a prefix of no standard": member(b"9.txt", b"a", prefix=b"deep", magic=b"ustar  \0"),
+}
+
+
+@pytest.mark.parametrize("what", STRANGE)
+def test_members_are_those_that_tarfile_finds(tmp_path, what):
+    path = tmp_path / "a.tar"
+    path.write_bytes(member(b"0.txt", b"a") + STRANGE[what] + b"\0" * 1024)
+    with tarfile.open(path) as tar:
+        wanted = {one.name for one in tar if one.isreg() and "." in one.name}
+    with open_container(path) as shard:
+        assert {f"{key}.txt" for key in shard.keys()} == wanted  # noqa: SIM118  a container
+
+
+@pytest.mark.parametrize("what", UNCLEAR)
+def test_a_member_of_which_readers_make_different_things_is_refused(tmp_path, what):
+    path = tmp_path / "a.tar"
+    path.write_bytes(member(b"0.txt", b"a") + UNCLEAR[what] + b"\0" * 1024)
+    with pytest.raises(FormatError, match=r"byte [\d,]+: (two headers say different|a name with a prefix)"):
+        open_container(path)

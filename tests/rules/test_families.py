@@ -139,6 +139,15 @@ def test_a_placeholder_hides_all_that_follows_from_it():
     assert {"DC222", "DC201"} <= set(finding.hides)
 
 
+@pytest.mark.parametrize("allowed", ["-1..5", "-5..-1", "..5", "0..5", "-3.."])
+@pytest.mark.parametrize("what", ["size", "distance"])
+def test_a_range_of_lengths_may_begin_below_zero(allowed, what):
+    schema = f"fields: {{xyz: {{role: points, shape: [P, 3], unit: m, {what}: {allowed}}}}}"
+    far = np.random.default_rng(0).uniform(0, 1, (30, 3)) * 1000 + 500
+    found = [f for f in findings(schema, pieces({"xyz": far}, {"xyz": far + 1})) if f.code == "DC201"]
+    assert [f.rows.tolist() for f in found] == ([] if allowed == "-3.." else [[0, 1]])
+
+
 # ------------------------------------------------------------------------------------------ structure
 
 

@@ -47,8 +47,8 @@ class _Check:
         fine = good & self.known
         if fine.any():
             return float(np.median(self.values[fine]))
-        low, high = self.range.low, self.range.high
-        return math.sqrt(low * high) if low and high else low or high or 1.0
+        low, high = (max(0.0, end or 0.0) for end in (self.range.low, self.range.high))  # no length is below 0
+        return math.sqrt(low * high) or low or high or 1.0
 
 
 def _checks(rows: Rows, case: Case) -> list[_Check]:
