@@ -140,7 +140,8 @@ def scan_system(job: tuple[str, int]) -> tuple[str, list[str], dict[str, tuple[s
     here = Path(tempfile.mkdtemp(prefix="detection-"))
     os.chdir(here)
     try:
-        synth.write(system, here / "data", seed=seed)
+        room = {"train": 16} if system == "ho3d" else {}  # of 12 sequences seed 16 leaves none for the last fault
+        synth.write(system, here / "data", seed=seed, **room)
         calm = [f"{f.code} {f.id}" for run in _runs(system, here) for f in run.report.findings
                 if f.severity is Severity.ERROR]  # fmt: skip
         told: dict[str, tuple[str, bool]] = {}
