@@ -52,6 +52,8 @@ class _Array(NamedTuple):
 
 # What values and shape depend on, and zarr writes in one form: of codecs it fills in defaults when it consolidates.
 _DECIDING = frozenset({"shape", "chunks", "dtype", "order", "data_type", "chunk_grid", "endian"})
+# What is held against the other once zarr has filled in the defaults.
+_FILLED = ("fill_value", "filters", "compressor", "codecs", "dimension_separator", "chunk_key_encoding")
 
 
 def _endian(meta: Mapping[str, Any]) -> Any:
@@ -64,8 +66,42 @@ def _endian(meta: Mapping[str, Any]) -> Any:
     return None
 
 
+def _check_filled(own: Mapping[str, Any], said: Mapping[str, Any], version: int) -> None:
+    """Hold what decides values and has defaults against what the consolidated metadata say, as zarr understands both.
+
+    Raises:
+        FormatError: they differ, or what the consolidated metadata say is not read.
+    """
+    from zarr.core.metadata import ArrayV2Metadata, ArrayV3Metadata  # noqa: PLC0415  0.2 s, for such stores only
+
+    kind = ArrayV2Metadata if version == 2 else ArrayV3Metadata
+    with foreign("damaged consolidated metadata"):
+        _check_known(said, version)
+        mine, other = (
+            kind.from_dict({k: v for k, v in meta.items() if k != "endian"}).to_dict() for meta in (own, said)
+        )
+    for key in _FILLED:
+        if repr(mine.get(key)) != repr(other.get(key)):  # NaN equals nothing
+            raise FormatError(_stale(key, other.get(key), mine.get(key)))
+
+
+def _check_known(meta: Mapping[str, Any], version: int) -> None:
+    """Refuse codecs that are not read."""
+    if version == 2:
+        check_codecs([c["id"] for c in [meta["compressor"], *(meta["filters"] or [])] if c], V2_CODECS)
+    else:
+        check_codecs(meta["codecs"], V3_CODECS)
+
+
+def _stale(key: str, said: Any, own: Any) -> str:
+    return (
+        f"the consolidated metadata at the root say {key} {_short(said)}, the array's own {_short(own)}; "
+        "zarr reads by the former. Consolidate them again (zarr.consolidate_metadata)"
+    )
+
+
 def _short(value: Any) -> str:
-    text = json.dumps(value)
+    text = json.dumps(value, default=str)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -134,13 +170,12 @@ def _described(folder: File) -> _Array:
     document = _document(folder / name)
     meta = _parsed(document, name)
     with foreign("damaged Zarr metadata"):
+        _check_known(meta, version)
         if version == 2:
-            check_codecs([c["id"] for c in [meta["compressor"], *(meta["filters"] or [])] if c], V2_CODECS)
             chunks = meta["chunks"]
             kind, key = meta["dtype"], _key("", meta.get("dimension_separator", "."))
             dtype = None if kind == "|O" else np.dtype([_member(m) for m in kind] if isinstance(kind, list) else kind)
         else:
-            check_codecs(meta["codecs"], V3_CODECS)
             chunks = _grid(meta)
             dtype, key = _v3_type(meta["data_type"]), _v3_key(meta["chunk_key_encoding"])
         shape, sizes = _sizes(meta["shape"], 0), _sizes(chunks, 1)
@@ -317,11 +352,9 @@ class _Store(Container):
         said = said | {"endian": _endian(said)}
         for key in sorted(_DECIDING & own.keys() & said.keys()):
             if own[key] != said[key] and said[key] is not None:
-                msg = (
-                    f"the consolidated metadata at the root say {key} {_short(said[key])}, the array's own "
-                    f"{_short(own[key])}; zarr reads by the former. Consolidate them again (zarr.consolidate_metadata)"
-                )
-                raise FormatError(msg)
+                raise FormatError(_stale(key, said[key], own[key]))
+        if any(own.get(key) != said.get(key) for key in _FILLED):
+            _check_filled(own, said, described.version)
 
     @cached_property
     def _consolidated(self) -> Mapping[str, Any]:

@@ -1,13 +1,15 @@
-"""Sparse files: one whose size is mostly holes is refused before terabytes of zeros are read."""
+"""Sparse files: one that is mostly holes is refused before terabytes of zeros are read, and justifies no memory."""
 
 from __future__ import annotations
 
 import errno
+import math
 import os
+import stat
 
 HOLE_BYTES = 16 << 30  # a preallocated array may have holes; a second or two of zeros harms no scan
 
-_SMALL_BYTES = 16 << 20  # of which any part may be missing where no half may be
+SMALL_BYTES = 16 << 20  # of which any part may be missing where no half may be
 
 
 def check_holes(file: int | str | os.PathLike[str]) -> None:
@@ -45,11 +47,33 @@ def is_mostly_holes(descriptor: int, status: os.stat_result) -> bool:
         status: of the file.
     """
     size, half = status.st_size, status.st_size // 2
-    return size > _SMALL_BYTES and size - 512 * status.st_blocks > half and _has_holes(descriptor, size, half)
+    return size > SMALL_BYTES and size - 512 * status.st_blocks > half and _has_holes(descriptor, size, half)
+
+
+def written_bytes(descriptor: int) -> int:
+    """Return the bytes of a file that are no holes; of a folder those that are stored of all files in it.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    status = os.fstat(descriptor)
+    if stat.S_ISDIR(status.st_mode):
+        inside = (
+            os.stat(name, dir_fd=folder, follow_symlinks=False)
+            for _, _, names, folder in os.fwalk(dir_fd=descriptor)
+            for name in names
+        )
+        return sum(min(one.st_size, 512 * one.st_blocks) for one in inside)
+    missing = 512 * status.st_blocks < status.st_size
+    return status.st_size - (_holes(descriptor, status.st_size) if missing else 0)
 
 
 def _has_holes(descriptor: int, size: int, most: int) -> bool:
-    """Tell whether more than `most` of a file's `size` bytes are holes; its position stays.
+    return _holes(descriptor, size, most) > most
+
+
+def _holes(descriptor: int, size: int, most: float = math.inf) -> int:
+    """Return how many of a file's `size` bytes are holes, or more than `most` where they are more; its position stays.
 
     Notes:
         Where the file system does not know, a file has none.
@@ -71,4 +95,4 @@ def _has_holes(descriptor: int, size: int, most: int) -> bool:
             raise
     finally:
         os.lseek(descriptor, position, os.SEEK_SET)
-    return total > most
+    return total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import warnings
@@ -22,6 +23,7 @@ from datacheck.registry import find_in
 from datacheck.rules import rules_for
 from datacheck.rules.base import Measure
 from datacheck.rules.forms import in_form
+from datacheck.runtime.sparse import SMALL_BYTES, written_bytes
 from datacheck.sample import Block, Origins
 from datacheck.scan.unlisted import Kept
 from datacheck.schema.model import Schema
@@ -134,7 +136,7 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
         beat(number)
         before.update(_looked_at(source, [file for file in files[number] if file not in before]))
         part = todo[number].part
-        waiting += sum(entry.size for file in files[number] if (entry := before[file]) is not None)
+        waiting += sum(_written(source, entry) for file in files[number] if (entry := before[file]) is not None)
         if isinstance(beat, Pulse) and not schema.checks:  # what a user's own check takes is not the file's fault
             beat.files(waiting if part is None else part[1] - part[0])
 
@@ -211,6 +213,22 @@ def _looked_at(source: Source, files: Sequence[str]) -> dict[str, Entry | None]:
     found = {file: stat_entry(source.root, file, source.roots) for file in files}
     source.folders.expected.update((file, entry[1:5]) for file, entry in found.items() if entry is not None)
     return found
+
+
+def _written(source: Source, entry: Entry) -> int:
+    """Return the bytes of a file or Zarr folder for which memory is allowed: those that are no holes."""
+    if entry.size <= SMALL_BYTES:
+        return entry.size
+    try:
+        descriptor = source.file(entry.path).descriptor()
+    except (OSError, FormatError):  # whoever reads it says why
+        return SMALL_BYTES
+    try:
+        return written_bytes(descriptor)
+    except OSError:
+        return SMALL_BYTES
+    finally:
+        os.close(descriptor)
 
 
 def _stamp(entry: Entry | None) -> tuple[int, ...] | None:

@@ -73,6 +73,7 @@ class EpisodeSource(RaggedSource):
         if strange is not None:
             msg = f"holds episode {strange}, which meta/episodes does not name"
             raise FormatError(msg)
+        self._check_place(item, meta, numbers.tolist())
         spans = list(zip(starts.tolist(), [*starts.tolist()[1:], len(index)], strict=True))
         fields, _ = self.way(item.split)
         if fields.noted:
@@ -82,6 +83,20 @@ class EpisodeSource(RaggedSource):
                 said = {_LENGTH: meta.lengths[number], "tasks": tasks, "task": task}
                 fields.add_noted(strips.noted.setdefault(span, {}), said)
         return numbers, spans
+
+    def _check_place(self, item: Item, meta: Meta, numbers: Sequence[int]) -> None:
+        """Refuse a file with an episode of another one: LeRobot reads all files behind one another.
+
+        Raises:
+            FormatError: the meta folder names another file that is there.
+        """
+        folder, inner = folder_of(item.path)
+        others = set(numbers).difference(meta.files.get(inner, ()))
+        for other, listed in meta.files.items() if others else ():
+            both = others.intersection(listed)
+            if both and self.file(folder + other).is_file():
+                msg = f"holds episode {min(both)}, which meta/episodes names in {other}"
+                raise FormatError(msg)
 
     def _block(
         self, item: Item, strips: Strips, numbers: Sequence[int], spans: list[Span], extra: dict[str, str]

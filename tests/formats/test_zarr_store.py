@@ -313,6 +313,60 @@ def test_stale_consolidated_metadata_are_refused_as_zarr_reads_by_them(tmp_path,
         assert container.read("demo/x").tolist() == [[0, 1], [2, 3], [4, 5], [9, 9], [9, 9]]
 
 
+SCALED = {"id": "fixedscaleoffset", "offset": 0, "scale": 0.001, "dtype": "<f4", "astype": "<f4"}
+TURNED = {"name": "transpose", "configuration": {"order": [1, 0]}}
+
+
+@pytest.mark.parametrize(
+    ("version", "key", "change"),
+    [
+        (2, "fill_value", lambda said: said.update(fill_value="NaN")),
+        (2, "filters", lambda said: said.update(filters=[SCALED])),
+        (2, "dimension_separator", lambda said: said.update(dimension_separator="/")),
+        (2, "compressor", lambda said: said.update(compressor={"id": "zlib", "level": 1})),
+        (3, "fill_value", lambda said: said.update(fill_value="NaN")),
+        (3, "codecs", lambda said: said.update(codecs=[TURNED, *said["codecs"]])),
+        (3, "chunk_key_encoding", lambda said: said["chunk_key_encoding"]["configuration"].update(separator=".")),
+        (3, None, lambda said: said.update(codecs=[{"name": "own.code"}, *said["codecs"]])),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part")
+def test_consolidated_metadata_that_give_other_values_are_refused(tmp_path, version, key, change):
+    path = tmp_path / "a.zarr"
+    group = zarr.open_group(str(path), mode="w", zarr_format=version)
+    group.create_array("x", shape=(6, 4), chunks=(2, 4), dtype="f4", compressors=None, fill_value=0.5)[:4] = 1
+    zarr.consolidate_metadata(str(path), zarr_format=version)
+    document = path / (".zmetadata" if version == 2 else "zarr.json")
+    meta = json.loads(document.read_text())
+    said = meta["metadata"]["x/.zarray"] if version == 2 else meta["consolidated_metadata"]["metadata"]["x"]
+    with open_container(path) as container:
+        assert container.read("x").mean() == np.float32(5 / 6)
+    change(said)
+    document.write_text(json.dumps(meta))
+    why = f"consolidated metadata at the root say {key} " if key else "encoded with own.code, which is not read here"
+    with open_container(path) as container, pytest.raises(FormatError, match=why):
+        container.read("x")
+
+
+@pytest.mark.parametrize(("version", "fill"), [(2, np.nan), (3, np.nan), (2, None), (2, 0), (3, 0)])
+@pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part")
+def test_consolidated_metadata_with_defaults_filled_in_are_no_others(tmp_path, version, fill):
+    path = tmp_path / "a.zarr"
+    group = zarr.open_group(str(path), mode="w", zarr_format=version)
+    group.create_array("x", shape=(6,), chunks=(2,), dtype="f8", fill_value=fill)[:] = 1
+    own = path / "x" / (".zarray" if version == 2 else "zarr.json")
+    meta = json.loads(own.read_text())
+    meta.pop("dimension_separator", None)  # which has a default
+    if version == 3:
+        for codec in meta["codecs"]:
+            if codec["name"] == "zstd":
+                codec["configuration"].pop("checksum", None)
+    own.write_text(json.dumps(meta))
+    zarr.consolidate_metadata(str(path), zarr_format=version)
+    with open_container(path) as container:
+        assert container.read("x").tolist() == [1] * 6
+
+
 @pytest.mark.parametrize("place", ["", "x"])
 def test_documents_of_both_versions_are_refused(tmp_path, place):
     """zarr-python 3 reads by zarr.json, zarr-python 2 by the others: each other numbers."""

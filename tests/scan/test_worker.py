@@ -2,8 +2,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import zarr
 
 from datacheck.digest import digest_file
+from datacheck.pulse import Pulse
 from datacheck.runtime.beneath import Folder
 from datacheck.scan import worker
 from datacheck.scan.worker import known_measures, measure_items
@@ -191,3 +193,39 @@ def test_rows_are_of_the_splits_in_which_their_files_stand(folder):
     swapped = replace(Table.from_wire(payload["table"]), splits=["val", ""])
     with pytest.raises(ValueError, match="the answer"):
         check_answer(measure_items, payload | {"table": swapped.as_wire()}, task)
+
+
+class Said(Pulse):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def __call__(self, item):
+        pass
+
+    def files(self, nbytes):
+        self.told.append(nbytes)
+
+
+def test_the_memory_of_an_item_is_allowed_for_what_was_written_of_its_file(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((5 << 20, 1), np.float32))
+    whole = (tmp_path / "a.npy").stat().st_size
+    with (tmp_path / "b.npy").open("wb") as file:
+        np.save(file, np.zeros(5, np.float32))
+        file.truncate(64 << 20)
+    with (tmp_path / "c.npy").open("wb") as file:
+        file.truncate(100)  # so small a file may have any holes
+    store = tmp_path / "d.zarr"
+    zarr.open_group(store, mode="w", zarr_format=2).create_array("x", data=np.arange(4.0))
+    with (store / "x" / "1").open("wb") as file:
+        file.truncate(64 << 20)
+
+    def told(name):
+        measure_items(task_for(tmp_path, name, schema=make_schema({"x": {}})), said := Said())
+        return said.told[-1]
+
+    assert told("a.npy") == whole
+    assert told("b.npy") <= 64 << 10
+    assert told("c.npy") == 100
+    assert told("d.zarr") <= 64 << 10

@@ -149,6 +149,20 @@ def test_an_episode_that_is_not_in_its_file_is_named(tmp_path):
     assert (lost.key[-1], lost.code) == ("1", "DC105")
 
 
+def test_an_episode_of_another_file_is_refused(tmp_path):
+    """LeRobot reads all files behind one another: the rows of all later episodes would be others."""
+    folder = v2(tmp_path / "data")
+    more = "data/chunk-000/episode_0000001.parquet"
+    pq.write_table(table(1), folder / more)
+    run = scan(folder)
+    assert [row for row, codes in zip(run.table.keys, run.codes, strict=True) if codes] == [more]
+    (reason,) = [reason for reason in run.table.reasons if reason]
+    assert reason == "DC101 holds episode 1, which meta/episodes names in data/chunk-000/episode_000001.parquet"
+    (folder / "data/chunk-000/episode_000001.parquet").rename(folder / "data/chunk-000/episode_000009.parquet")
+    (folder / more).unlink()  # what the meta folder names is not there: a name is no second episode
+    assert not any(run.codes[i] for i, key in enumerate(scan(folder).table.keys) if "000009" in key)
+
+
 WRONG = {
     "episode 2, which meta/episodes does not name": lambda f: remeta(f, numbers=(0, 1, 7, 3)),
     "its numbers fall": lambda f: redata(f, episode_index=np.array([0] * 5 + [2] * 3 + [1] * 7)),

@@ -12,36 +12,41 @@ import numpy as np
 from datacheck import fsops
 from datacheck.build.export.samples import ABOUT, Exported, file_name, npy
 from datacheck.cache import Cache
+from datacheck.digest import digest_bytes
 from datacheck.errors import UsageError
 
 _END = ".npz"
 _LONGEST = 230  # of 255 bytes: while it is written a file has a longer name
 _DEEPEST = 64  # folders in each other
+_RENAMED = "renamed"  # the folder of samples whose keys are no names of files
 
 
 def write(cache: Cache, samples: Iterable[Exported], folder: Path) -> dict[str, object]:
     """Write a file for each sample; return what is to be known of the names.
 
     Raises:
-        UsageError: two keys have one name on this file system, or one is too long for a name.
+        UsageError: two keys have one name on this file system.
         OutOfSpaceError: the disk is full.
+
+    Notes:
+        A key that is too long for a name, or has too many folders, is in `renamed` of what is returned.
     """
     del cache
+    renamed: dict[str, str] = {}
     for sample in samples:
-        name, shown = _name(sample.key), sample.key[:200]
-        if max(map(len, name.split("/"))) > _LONGEST:
-            msg = f"{shown}: too long for the name of a file ({_LONGEST} bytes, quoted). Choose another format."
-            raise UsageError(msg)
-        if name.count("/") > _DEEPEST:
-            msg = f"{shown}: more than {_DEEPEST} folders in each other. Choose another format."
-            raise UsageError(msg)
+        name = _name(sample.key)
+        if max(map(len, name.split("/"))) > _LONGEST or name.count("/") > _DEEPEST:
+            name = f"{_RENAMED}/{digest_bytes(sample.key.encode('utf-8', 'surrogatepass'))}{_END}"
+            renamed[name] = sample.key
         path = folder / name
         if path.exists():
+            shown = sample.key[:200]
             msg = f"{shown}: another sample has the same file name on this file system. Choose another format."
             raise UsageError(msg)
         fsops.make_directory(path.parent, sync=False)
         fsops.write_file(path, _zipped(sample), sync=False)
-    return {"key": "the path without .npz, unquoted", "texts": "uint8, UTF-8"}
+    said: dict[str, object] = {"key": "the path without .npz, unquoted", "texts": "uint8, UTF-8"}
+    return said | {"key": f"{said['key']}, or as renamed says", "renamed": renamed} if renamed else said
 
 
 def _name(key: str) -> str:
