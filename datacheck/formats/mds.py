@@ -276,17 +276,19 @@ def _said(path: Place) -> Mapping[str, Any] | None:
     """Return what the index beside a shard says of it, None where there is no index.
 
     Raises:
-        FormatError: the index is damaged, or does not name the shard.
+        FormatError: the index is damaged, does not name the shard, or does so twice.
     """
     place = path.with_name(INDEX)
     if not place.is_file():
         return None
     with foreign(INDEX):
         status = place.stat()
-    said = _by_name(place, status.st_size, status.st_mtime_ns).get(path.name)
-    if said is not None:
-        return said
+    said = _by_name(place, status.st_size, status.st_mtime_ns).get(path.name, ())
+    if len(said) == 1:
+        return said[0]
     msg = f"the {INDEX} beside it does not name it, so Streaming does not read it"
+    if said:
+        msg = f"the {INDEX} beside it names it {len(said)} times, so Streaming reads it as often"
     raise FormatError(msg)
 
 
@@ -309,10 +311,14 @@ def _shards(index: Place) -> list[Mapping[str, Any]]:
 
 
 @lru_cache(maxsize=1)  # an index names thousands of shards, and each of them is held against it
-def _by_name(index: Place, size: int, time: int) -> Mapping[str, Mapping[str, Any]]:
+def _by_name(index: Place, size: int, time: int) -> Mapping[str, Sequence[Mapping[str, Any]]]:
     """Return the shards of an index in one state, told by its size and time, by the names of their files."""
     del size, time
-    return {name: shard for shard in reversed(_shards(index)) for name in _names(shard)}
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for shard in _shards(index):
+        for name in set(_names(shard)):
+            found.setdefault(name, []).append(shard)
+    return found
 
 
 def _names(shard: Mapping[str, Any]) -> list[str]:

@@ -138,9 +138,13 @@ def _scalar(dtype: Any, data: Any = b"") -> Array:
     return _array(data, dtype, ())
 
 
-def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any) -> _Record:
+def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> _Record:
+    """Return the record of an array; `axes` says of one in order "K", as NumPy 2.3 writes it, how it is transposed."""
     record = _Record()
-    record.value = _array(data, dtype, shape, order)
+    turned = order == "K" and axes is not None
+    record.value = _array(data, dtype, shape, "C" if turned else order)
+    if turned:
+        record.value = record.value.transpose(axes)
     return record
 
 

@@ -63,7 +63,14 @@ def _are_sizes(value: Any) -> bool:
     return isinstance(value, tuple) and len(value) <= DEPTH and all(type(n) is int and n >= 0 for n in value)
 
 
-def _view(storage: Any, offset: Any, sizes: Any, strides: Any, code: str) -> Any:
+def _view(storage: Any, offset: Any, sizes: Any, strides: Any, code: str, lazy: Any) -> Any:
+    """Return a tensor.
+
+    Args:
+        storage, offset, sizes, strides: the numbers, and which of them.
+        code: of their dtype.
+        lazy: what is still to be done with them: {"neg": True}, {"conj": True}; None: nothing.
+    """
     if not isinstance(storage, _Storage) or not all(map(_are_sizes, ((offset,), sizes, strides))):
         msg = f"a tensor of shape {str(sizes)[:60]} with strides {str(strides)[:60]}"
         raise FormatError(msg)
@@ -76,21 +83,34 @@ def _view(storage: Any, offset: Any, sizes: Any, strides: Any, code: str) -> Any
         return record_of(np.empty(sizes, flat.dtype))
     check_expansion(math.prod(sizes) * flat.itemsize, len(storage.data), "a tensor")
     steps = [stride * flat.itemsize for stride in strides]
-    return record_of(np.lib.stride_tricks.as_strided(flat[offset:], sizes, steps, writeable=False))
+    view = np.lib.stride_tricks.as_strided(flat[offset:], sizes, steps, writeable=False)
+    return record_of(_done(view, lazy or {}))
 
 
-def _tensor(storage: Any, offset: Any, sizes: Any, strides: Any, *_: Any) -> Any:
-    return _view(storage, offset, sizes, strides, getattr(storage, "code", ""))
+def _done(values: Array, lazy: Any) -> Array:
+    """Return values with what PyTorch had put off: the imaginary part of a conjugate is a negated view."""
+    if not isinstance(lazy, dict) or not lazy.keys() <= {"neg", "conj"} or (lazy.get("neg") and values.dtype == bool):
+        msg = f"a tensor with more to it: {str(lazy)[:60]}"
+        raise FormatError(msg)
+    values = np.conj(values) if lazy.get("conj") else values
+    return np.negative(values) if lazy.get("neg") else values
+
+
+def _tensor(
+    storage: Any, offset: Any, sizes: Any, strides: Any, grad: Any = None, hooks: Any = None, lazy: Any = None
+) -> Any:
+    del grad, hooks
+    return _view(storage, offset, sizes, strides, getattr(storage, "code", ""), lazy)
 
 
 def _typed_tensor(
-    storage: Any, offset: Any, sizes: Any, strides: Any, grad: Any, hooks: Any, kind: Any, *_: Any
+    storage: Any, offset: Any, sizes: Any, strides: Any, grad: Any, hooks: Any, kind: Any, lazy: Any = None
 ) -> Any:
     del grad, hooks
     if not isinstance(kind, str) or kind not in _DTYPES:
         msg = f"a tensor of type {str(kind)[:40]}, which is not read"
         raise FormatError(msg)
-    return _view(storage, offset, sizes, strides, _DTYPES[kind])
+    return _view(storage, offset, sizes, strides, _DTYPES[kind], lazy)
 
 
 def _parameter(tensor: Any, *_: Any) -> Any:
@@ -184,6 +204,34 @@ def _zipped(archive: zipfile.ZipFile) -> dict[str, Any]:
     return values_of(found, sum(info.file_size for info in members.values()))
 
 
+def _check_directory(file: IO[bytes], size: int, archive: zipfile.ZipFile) -> None:
+    """Refuse a zip with a directory elsewhere than Python looks for it: PyTorch goes by the offset that its end says.
+
+    Raises:
+        FormatError: it has one, or bytes behind its end.
+    """
+    file.seek(max(0, size - _END64 - _LOCATOR - _END))
+    tail = file.read(_END64 + _LOCATOR + _END)
+    end, locator, end64 = tail[-_END:], tail[-_END - _LOCATOR : -_END], tail[:_END64]
+    count, where, behind = _number(end, 10, 2), _number(end, 16, 4), size - _END
+    whole = end[:4] == b"PK\5\6"
+    if locator[:4] == b"PK\6\7":
+        count, where, behind = _number(end64, 32, 8), _number(end64, 48, 8), behind - _LOCATOR - _END64
+        whole &= end64[:4] == b"PK\6\6" and _number(locator, 8, 8) == behind
+    infos = archive.infolist()
+    nbytes = sum(_ENTRY + len(info.orig_filename.encode()) + len(info.extra) + len(info.comment) for info in infos)
+    if not whole or count != len(infos) or where != archive.start_dir or where + nbytes != behind:
+        msg = "its end does not say where the directory of its members is; PyTorch may read other members"
+        raise FormatError(msg)
+
+
+def _number(data: bytes, start: int, size: int) -> int:
+    return int.from_bytes(data[start : start + size], "little")
+
+
+_END, _LOCATOR, _END64, _ENTRY = 22, 20, 56, 46  # bytes of the parts of a zip
+
+
 def _in_a_row(data: bytes) -> dict[str, Any]:
     """Return the values of a file of the time before PyTorch 1.6: the storages lie behind the pickle.
 
@@ -236,6 +284,7 @@ def _values(file: IO[bytes], size: int) -> Values:
     file.seek(0)
     if head == _ZIP:
         with foreign("damaged file of torch.save"), zipfile.ZipFile(file) as archive:
+            _check_directory(file, size, archive)
             return Values(_zipped(archive))
     check_bytes(size, "the file", TEXT_BYTES)
     return Values(_in_a_row(file.read()))

@@ -17,7 +17,7 @@ import numpy as np
 
 from datacheck.digest import shortened
 from datacheck.errors import FormatError, MissingDependencyError, TooManySamplesError
-from datacheck.formats.base import Hint, open_container
+from datacheck.formats.base import Hint, format_of, open_container
 from datacheck.formats.limits import SAMPLES_FREE, check_path, check_samples
 from datacheck.numbered import of_runs, storable
 from datacheck.runtime.beneath import File, stamp_of
@@ -310,9 +310,9 @@ class Source(ABC):
         return False
 
     def files(self, item: Item) -> list[str]:
-        """Return every file that reading the item may open: the main one, then its companions, as listing paths.
+        """Return every file that reading the item may open: its own, its companions, and those that its format names.
 
-        A file below an extra root is written ``@name/path``.
+        The paths are those of a listing. A file below an extra root is written ``@name/path``.
         """
         paths = [item.path]
         for place in self.way(item.split)[0].companions:
@@ -323,7 +323,12 @@ class Source(ABC):
                     paths += [path] if self._inside(path) else []
             else:
                 paths += self._alike(place.file, item.names)
-        return list(dict.fromkeys(paths))
+        return list(dict.fromkeys([*paths, *self._beside(item)]))
+
+    def _beside(self, item: Item) -> list[str]:
+        form, folder = format_of(item.path), item.path.rpartition("/")[0]
+        beside = [f"{folder}/{name}".lstrip("/") for name in (form.beside if form else ())]
+        return [path for path in beside if self.file(path).is_file()]
 
     def _alike(self, template: Template, names: Mapping[str, str]) -> list[str]:
         """Return the files that a pattern may mean where only some of its names are known (groups name the rest)."""

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from datacheck.errors import FormatError, SchemaError
-from datacheck.formats.base import format_of
 from datacheck.numbered import storable_names
 from datacheck.sample import Container, Origin, Piece
 from datacheck.schema.model import FieldSpec
@@ -128,13 +127,6 @@ class KeySource(GroupSource):
     def inner_names(self) -> tuple[str, ...]:
         """No placeholders."""
         return ()
-
-    def files(self, item: Item) -> list[str]:
-        """Return the shard, what speaks of it beside it, and its companions."""
-        form, folder = format_of(item.path), item.path.rpartition("/")[0]
-        beside = [f"{folder}/{name}".lstrip("/") for name in (form.beside if form else ())]
-        there = [path for path in beside if self.file(path).is_file()]
-        return list(dict.fromkeys([*super().files(item), *there]))
 
     def _nothing(self) -> str:
         return "holds no key: samples.each: key is for shards (.tar, .mds)"

@@ -234,3 +234,23 @@ def test_the_attributes_of_an_ordered_dict_are_dropped(tmp_path):
     entries._metadata = {"version": 1}  # as the state of a model of PyTorch has
     (tmp_path / "x.pkl").write_bytes(pickle.dumps(entries))
     assert list(read_all(tmp_path / "x.pkl")) == ["x"]
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_arrays_of_any_order_of_axes_are_as_they_were(protocol):
+    values = np.arange(60.0).reshape(3, 4, 5)
+    made = {"t": values.transpose(2, 0, 1), "f": np.asfortranarray(values), "s": values.swapaxes(0, 1), "c": values}
+    found = unpickle(pickle.dumps(made, protocol))
+    for name, value in made.items():
+        assert np.array_equal(found[name], value), name
+
+
+def test_axes_of_an_array_that_it_has_not_are_refused():
+    numpy_call = np._core.numeric._frombuffer
+
+    class Odd:
+        def __reduce__(self):
+            return numpy_call, (b"\0" * 480, np.dtype("f8"), (3, 4, 5), "K", (0, 0, 9))
+
+    with pytest.raises(FormatError):
+        unpickle(pickle.dumps(Odd(), 5))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import struct
+import zipfile
+
 import numpy as np
 import pytest
 import torch
@@ -57,3 +61,62 @@ def test_a_flipped_bit_in_a_storage_is_told(tmp_path, flips):
     (tmp_path / "x.pt").write_bytes(data)
     with pytest.raises(FormatError, match="CRC"):
         read_all(tmp_path / "x.pt")
+
+
+def test_what_pytorch_has_put_off_is_done(tmp_path):
+    values = torch.complex(torch.zeros(5, 3), torch.arange(15.0).reshape(5, 3))
+    tensors = {"neg": values.conj().imag, "both": values.conj().imag[1:], "plain": values.imag}
+    assert tensors["neg"].is_neg()
+    torch.save(tensors, tmp_path / "a.pt")
+    torch.save({"conj": values.conj()}, tmp_path / "b.pt")
+    found, wanted = read_all(tmp_path / "a.pt"), torch.load(tmp_path / "a.pt", weights_only=True)
+    assert found["neg"].tolist() == (-torch.arange(15.0).reshape(5, 3)).tolist()
+    for name in ("neg", "both", "plain"):
+        assert np.array_equal(found[name], wanted[name].resolve_neg().numpy())
+    wanted = torch.load(tmp_path / "b.pt", weights_only=True)["conj"].resolve_conj()
+    assert np.array_equal(read_all(tmp_path / "b.pt")["conj"], torch.view_as_real(wanted).numpy())
+
+
+def directories(raw):
+    """Return members, directory and end of a zip without the records of zip64."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(raw)) as read, zipfile.ZipFile(out, "w") as write:
+        for name in read.namelist():
+            write.writestr(zipfile.ZipInfo(name), read.read(name))
+    data = out.getvalue()
+    size, where = struct.unpack("<II", data[-10:-2])
+    return data[:where], data[where : where + size], data[-22:]
+
+
+def saved(value):
+    out = io.BytesIO()
+    torch.save({"x": torch.full((5,), value)}, out)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("behind", [b"", b"\0" * 64, b"more"])
+def test_a_zip_of_which_pytorch_may_read_another_directory_is_refused(tmp_path, behind):
+    """Python looks for the directory in front of its end, PyTorch at the offset that the end says."""
+    members, directory, end = directories(saved(1.0))
+    others, other, _ = directories(saved(2.0))
+    path = tmp_path / "a.pt"
+    path.write_bytes(members + directory + end)
+    assert read_all(path)["x"].tolist() == [1.0] * 5
+    path.write_bytes(members + directory + others + other + end + behind)
+    with pytest.raises(FormatError):
+        read_all(path)
+    if not behind:
+        assert torch.load(path, weights_only=True)["x"].tolist() == [1.0] * 5
+
+
+def test_a_zip_with_records_of_zip64_has_one_directory(tmp_path):
+    raw = saved(3.0)
+    assert raw[-42:-38] == b"PK\6\7"
+    (tmp_path / "a.pt").write_bytes(raw)
+    assert read_all(tmp_path / "a.pt")["x"].tolist() == [3.0] * 5
+    for place in (-98 + 32, -98 + 48, -42 + 8):  # how many members, where the directory is, where this record is
+        changed = bytearray(raw)
+        changed[place] ^= 1
+        (tmp_path / "b.pt").write_bytes(changed)
+        with pytest.raises(FormatError):
+            read_all(tmp_path / "b.pt")

@@ -22,6 +22,7 @@ from datacheck.parallel import Death, Outcome
 from datacheck.pipeline import build
 from datacheck.scan import scan
 from datacheck.schema.load import load_schema
+from datacheck.schema.model import Schema
 from datacheck.sources import Item, indexes, list_files, open_source, plan_work, with_indexes
 from tests.formats.reading import CORPUS
 from tests.sources.schemas import every, schema
@@ -205,6 +206,26 @@ def test_a_flipped_bit_anywhere_in_a_shard_is_seen_by_its_hash(mds):
         paths[1].write_bytes(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :])
         with pytest.raises(FormatError, match=r"its sha1 is"):
             every(open_source(schema(**MDS_SCHEMA), folder), item(paths[1]))
+
+
+@pytest.mark.parametrize("mds", ["plain"], indirect=True)
+def test_a_shard_that_its_index_names_twice_is_refused(mds):
+    folder, paths = mds
+    said = json.loads((folder / "index.json").read_text())
+    said["shards"].append({**said["shards"][0], "samples": 500})
+    (folder / "index.json").write_text(json.dumps(said))
+    with pytest.raises(FormatError, match="names it 2 times, so Streaming reads it as often"):
+        every(open_source(schema(**MDS_SCHEMA), folder), item(paths[0]))
+    assert every(open_source(schema(**MDS_SCHEMA), folder), item(paths[1]))
+
+
+@pytest.mark.parametrize("each", ["key", None])
+@pytest.mark.parametrize("mds", ["plain"], indirect=True)
+def test_the_index_is_among_the_files_of_a_shard_whatever_its_samples_are(mds, each):
+    folder, paths = mds
+    samples = {"files": "*.mds"} | ({"each": each} if each else {})
+    files = Schema.model_validate({"datacheck": 1, "name": "m", "samples": samples, "fields": {"*": {}}})
+    assert open_source(files, folder).files(item(paths[0])) == ["shard.00000.mds", "index.json"]
 
 
 @pytest.mark.parametrize("mds", ["plain"], indirect=True)
