@@ -193,6 +193,7 @@ def scan(ctx: click.Context, /, form: str, badge: Path | None, previews: bool, *
 def _run(data: Path | None, schema: str | None, loader: str | None, **options: Any) -> ScanRun:
     from datacheck.scan import fitting, scan_loader
     from datacheck.scan import scan as scan_files
+    from datacheck.scan.start import check_layout
 
     of_loader = {name: options.pop(name) for name in ("files_schema", "split", "compare")}
     if loader is not None:
@@ -210,4 +211,6 @@ def _run(data: Path | None, schema: str | None, loader: str | None, **options: A
     fits, count, files = fitting(data)
     few = f" {count:,} of {files:,} files" if count * _FEW < files else ""
     say(f"schema {fits.name} (its file patterns fit{few}; choose another with --schema)", err=True)
-    return scan_files(data, fits, **options)
+    run = scan_files(data, fits, **options)
+    check_layout(run, data)
+    return run

@@ -11,7 +11,7 @@ import io
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, BinaryIO, NamedTuple
 

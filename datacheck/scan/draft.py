@@ -18,7 +18,7 @@ from datacheck.parallel import Limits, ordered_map
 from datacheck.rules.base import counted, listed
 from datacheck.scan.axes import name_axes, usual_length
 from datacheck.scan.guess import UNTYPED, Guess, cut, guess, inner_samples, says_role
-from datacheck.scan.look import Seen
+from datacheck.scan.look import RECORDS, Seen
 from datacheck.scan.misfit import by_ending, unreadable
 from datacheck.scan.pattern import NUMBER, patterns
 from datacheck.scan.together import Part, together
@@ -27,6 +27,7 @@ from datacheck.schema.load import FILES, WHOLE, builtin, load_schema, parse_sche
 from datacheck.schema.model import ANY, FieldSpec, SamplesSpec, Schema, exceeded_limit
 from datacheck.sources import matches, plan_work
 from datacheck.sources.base import file_templates
+from datacheck.sources.groups import NO_GROUP
 from datacheck.sources.lerobot import EPISODE
 from datacheck.sources.listing import Listing, list_files, target
 from datacheck.sources.near import fits
@@ -38,6 +39,8 @@ _VIDEOS, _STORES = frozenset({".mp4", ".m4v", ".mov"}), frozenset({".hdf5", ".h5
 _KEPT = frozenset({"index", EPISODE})  # columns by which LeRobot finds its rows
 _PASSED = 6  # names of values that are not read, in one line
 _PICTURES = frozenset({".jpg", ".jpeg", ".png"})
+_LINES = (".jsonl", ".ndjson", ".jsonl.gz")
+_DOCUMENTS, _MANY = 200, 20  # JSON documents that are looked into; records in each that are rather samples
 _BESIDE = _PICTURES | {".yaml", ".yml", ".json", ".txt"}  # rather beside data than the data
 _NEXT_TO_NOTHING = 10  # times as many pictures, with as many times the bytes
 _MARK = "# inferred"
@@ -108,6 +111,9 @@ def draft(data: Path) -> Draft:
     several = _of_parts(data, parts, listing) if parts else None
     if several is not None:
         return several
+    of_records = _of_records(data, listing, readable)
+    if of_records is not None:
+        return of_records
     kind, paths = _main_kind(readable, listing)
     (pattern,) = patterns([(paths, kind)])
     depths = len({path.count("/") for path in paths})
@@ -132,12 +138,52 @@ def draft(data: Path) -> Draft:
         return _of_any(data, listing, readable, look)
     _refuse_nothing(root, paths, look)
     axes = name_axes(fields, episodes="demo" in each or "episode" in each)
-    files = f"{_name(data)} {pattern}"
+    guesses = _guesses(fields, axes, samples, f"{_name(data)} {pattern}")
+    return _written(_guessed(said, listing, paths), guesses, samples, [*_others(listing, set(paths)), *look.notes], why)
+
+
+def _guesses(fields: Mapping[str, Seen], axes: Mapping[str, Any], samples: int, files: str) -> dict[str, Guess]:
     guesses: dict[str, Guess] = {}
     for name, seen in sorted(fields.items()):
         found = guess(name, seen, axes, samples, files)
         guesses |= cut(name, seen, found, files) or {name: found}
-    return _written(_guessed(said, listing, paths), guesses, samples, [*_others(listing, set(paths)), *look.notes], why)
+    return guesses
+
+
+def _of_records(data: Path, listing: Listing, readable: Sequence[str]) -> Draft | None:
+    """Return a draft of records in JSON lists and JSON lines, None where these are not most of the data."""
+    documents = [path for path in readable if path.lower().endswith(".json")]
+    lines = [path for path in readable if path.lower().endswith(_LINES)]
+    if not documents or len(documents) > _DOCUMENTS or 2 * _size(listing, documents + lines) < _size(listing, readable):
+        return None
+    records = _alike_records(_inner(listing.root, documents), listing)
+    paths = sorted(records + lines)
+    if not records or 2 * _size(listing, paths) < _size(listing, readable):
+        return None
+    ends = [(some, end) for end in (".json", *_LINES) if (some := [p for p in paths if p.lower().endswith(end)])]
+    files = [re.sub(r"\{\w+\}", "*", text) for text in patterns(ends)]
+    if len(records) < len(documents) or any(not path.endswith(end) for some, end in ends for path in some):
+        files = paths  # a pattern would take other documents, too
+    if any(set(path) & set("{}*?[]") for path in paths) and files is paths:
+        return None
+    said = {"datacheck": 1, "name": _name(data), "samples": {"files": files, "each": "line"}}
+    look = _look(_open(said), listing)
+    _refuse_nothing(listing.root, paths, look)
+    guesses = _guesses(look.fields, name_axes(look.fields, episodes=False), look.samples, f"{_name(data)} {files[0]}")
+    why = f"{counted(len(paths), 'file')}, each {'line or ' if lines else ''}element of which looks like a sample"
+    notes = [*_others(listing, set(paths)), *look.notes]
+    return _written(_guessed(said, listing, paths), guesses, look.samples, notes, why)
+
+
+def _alike_records(inner: Mapping[str, str], listing: Listing) -> list[str]:
+    """Return the documents that are lists of many records, but for small ones without a key of the others."""
+    lists = {path: found.split("\n")[1:] for path, found in inner.items() if found.startswith(RECORDS)}
+    if sum(int(count) for count, *_ in lists.values()) < _MANY * len(lists):  # rather the steps of a sample
+        return []
+    keys = {path: set(names) for path, (_, *names) in lists.items()}
+    large = [path for path in keys if _NEXT_TO_NOTHING**2 * _size(listing, [path]) >= _size(listing, list(keys))]
+    common = set[str]().union(*(keys[path] for path in large))
+    return sorted(path for path in keys if path in large or keys[path] & common)
 
 
 def _are_tables(look: Look) -> bool:
@@ -346,7 +392,9 @@ def _alike(seen: Seen, spec: FieldSpec) -> bool:
 def _holds(schema: Schema, look: Look) -> bool:
     """Tell whether files hold at least half of the fields that a schema asks for; others may be called as they are."""
     wanted = {name for name, spec in schema.stored.items() if not spec.optional}
-    return not look.samples or 2 * len(wanted & look.fields.keys()) >= len(wanted)
+    if not look.samples:  # they are damaged, or are called as those of the schema and hold something else
+        return not any(NO_GROUP in reason for reason in look.unread)
+    return 2 * len(wanted & look.fields.keys()) >= len(wanted)
 
 
 def _extending(fit: _Fit, listing: Listing, data: Path) -> Draft:
@@ -449,19 +497,25 @@ def _spread(paths: Sequence[str], count: int) -> list[str]:
 
 def _each(root: Path, ending: str, paths: Sequence[str]) -> str:
     """Return ``samples.each``: lines, groups or episodes inside the files, "" where a file is a sample."""
-    if ending.lower() in {".jsonl", ".ndjson", ".jsonl.gz"}:
+    if ending.lower() in _LINES:
         return "line"
-    task = {"root": str(root.absolute()), "items": [{"path": path} for path in paths]}
-    found: Counter[str] = Counter()
-    for outcome in ordered_map(_GROUPS, [task], limits=Limits(item_s=30), sandbox=sandbox_of(root, {})):
-        for payload in outcome.payloads:
-            found.update(payload["found"].values())
+    found = Counter("" if inner.startswith(RECORDS) else inner for inner in _inner(root, paths).values())
     own = [text for text in found if text.count("/") == 1 and not text.endswith("*")]
     if len(own) > 1 and len(own) == found.total():  # each file has its one group under a name of its own
         return "/*"
     for text in own:
         del found[text]
     return found.most_common(1)[0][0] if found else ""
+
+
+def _inner(root: Path, paths: Sequence[str]) -> dict[str, str]:
+    """Return how the samples inside each file that is read are called, see `look.inner_groups`."""
+    task = {"root": str(root.absolute()), "items": [{"path": path} for path in paths]}
+    found: dict[str, str] = {}
+    for outcome in ordered_map(_GROUPS, [task], limits=Limits(item_s=30), sandbox=sandbox_of(root, {})):
+        for payload in outcome.payloads:
+            found |= payload["found"]
+    return found
 
 
 def _open(said: Mapping[str, Any]) -> Schema:

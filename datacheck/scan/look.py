@@ -32,7 +32,9 @@ _LENGTHS = 200  # samples whose lengths are kept, to see which fields go togethe
 _KEYS = 12
 _TABLE = range(4, 14)  # columns that may be places, colours, normals and labels
 _MOST_SEEN = 5 * MOST_FIELDS  # names: a draft declares none of more than it may
-_NAMES = 50  # of values that are not read
+_NAMES = 50  # of values that are not read, or keys of a record
+_KEY = 100  # letters of one
+RECORDS = "records"
 _ROWS = 1000  # of a table, of which most differ or not
 _EPISODE = re.compile(r"/(?:demo|episode|ep|traj|trajectory)_?\*$")  # a file may hold one only
 
@@ -107,17 +109,28 @@ def inner_groups(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
         beat: called with an item's number before it is touched.
 
     Returns:
-        found: pattern by path ("/data/demo_*", "" for a file without such groups, "ends:meta/episode_ends", "key").
+        found: pattern by path ("/data/demo_*", "" for a file without such groups, "ends:meta/episode_ends", "key",
+            `RECORDS`, how many, and the keys of the first, a line each, for a JSON document that is a list of records).
     """
     found, folders = {}, Roots(task["root"], {})
     for number, data in enumerate(task["items"]):
         beat(number)
         try:
             with closing(open_container(folders.file(data["path"]))) as container:
-                found[data["path"]] = "key" if container.keys() else _alike(storable(container.names()))
+                names = container.names()
+                records = _of_records(container.read("records")) if names == ["records"] else []
+                own = "key" if container.keys() else _alike(storable(names))
+                found[data["path"]] = "\n".join([RECORDS, *records]) if records else own
         except DatacheckError:
             continue
     return {"found": found}
+
+
+def _of_records(value: Any) -> list[str]:
+    """Return the length of a list of several objects, and the keys of the first; [] for anything else."""
+    if not isinstance(value, list) or len(value) < 2 or not all(isinstance(one, Mapping) for one in value):
+        return []
+    return [str(len(value)), *storable([key[:_KEY] for key in list(value[0])[:_NAMES]])]
 
 
 def _alike(names: list[str]) -> str:

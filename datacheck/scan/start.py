@@ -14,7 +14,9 @@ from datacheck.scan.runner import FailOn, Request, ScanRun, listed, run_scan
 from datacheck.schema.complaints import Complaint
 from datacheck.schema.model import Schema
 from datacheck.sources import matches
+from datacheck.sources.groups import NO_GROUP
 from datacheck.sources.listing import Listing
+from datacheck.table import Texts
 
 __all__ = [
     "FailOn", "Progress", "Request", "ScanRun", "fitting", "paths_of", "run_scan", "scan", "scan_loader", "schema_for",
@@ -41,7 +43,28 @@ def scan(
     folders = {name: Path(folder) for name, folder in (roots or {}).items()}
     chosen = schema if isinstance(schema, Schema) else schema_for(Path(data), schema)
     paths = options.pop("paths", None) or paths_of(chosen, None if isinstance(schema, Schema) else schema)
-    return run_scan(chosen, Request(Path(data), folders, paths=paths, **options), progress)
+    run = run_scan(chosen, Request(Path(data), folders, paths=paths, **options), progress)
+    if schema is None:
+        check_layout(run, Path(data))
+    return run
+
+
+def check_layout(run: ScanRun, data: Path) -> None:
+    """Refuse a run whose schema was chosen by names of files where no file has its groups: the schema is wrong.
+
+    Raises:
+        UsageError: no sample could be read for that reason.
+    """
+    reasons = Texts.of(run.table.reasons).words
+    if not len(run.table) or any(not reason.startswith(f"DC101 {NO_GROUP}") for reason in reasons):
+        return
+    from datacheck.scan.misfit import typed  # noqa: PLC0415  as below
+
+    msg = (
+        f"{data}: no built-in schema fits. The names of its files are those of {run.schema.name}, but "
+        f"{reasons[0].removeprefix('DC101 ')}: datacheck init {typed(data)} drafts a schema from what is in them"
+    )
+    raise UsageError(msg)
 
 
 def scan_loader(

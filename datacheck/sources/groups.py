@@ -17,6 +17,7 @@ from datacheck.sources.fields import Shelf
 from datacheck.sources.names import Names
 from datacheck.sources.values import read_value
 
+NO_GROUP = "holds no group like"
 _TEXT = FieldSpec(dtype="json")
 
 
@@ -84,7 +85,7 @@ class GroupSource(Source):
             yield Unread(f"{item.path}:/{group}", "DC105", f"/{name} names it, but the file holds no such group")
 
     def _nothing(self) -> str:
-        return f"holds no group like {self.schema.samples.each}"
+        return f"{NO_GROUP} {self.schema.samples.each}"
 
     def _groups(self, container: Container) -> dict[str, tuple[str, dict[str, str]]]:
         """Return the name in the container and what the placeholders stand for, by group, in bytewise order."""

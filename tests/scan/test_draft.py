@@ -16,7 +16,7 @@ from PIL import Image
 
 from datacheck.cli.init import init
 from datacheck.errors import UsageError
-from datacheck.scan import Request, run_scan
+from datacheck.scan import Request, run_scan, scan
 from datacheck.scan.axes import name_axes
 from datacheck.scan.draft import draft
 from datacheck.scan.guess import guess
@@ -698,3 +698,34 @@ def test_of_very_many_names_a_draft_holds_no_more_than_it_needs(tmp_path, monkey
     items = [item.as_dict() for item in plan_work(load_schema("files"), list_files(tmp_path)).items]
     task = {"schema": load_schema("files").as_dict(), "root": str(tmp_path), "items": items, "most": 9}
     assert sorted(look(task, lambda _: None)["fields"]) == ["a0", "a1", "a2"]
+
+
+def test_records_in_json_lists_and_lines_are_samples_and_other_documents_are_not(tmp_path):
+    """As folders of corpora are: what says where they are, and a small table, lie beside them."""
+    folder = tmp_path / "d"
+    folder.mkdir()
+    rows = [{"instruction": f"Say {i} " * 20, "output": f"yes {i}"} for i in range(60)]
+    (folder / "alpaca.json").write_bytes(orjson.dumps(rows))
+    (folder / "more.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows[:9]))
+    (folder / "info.json").write_bytes(orjson.dumps({"alpaca": {"file_name": "alpaca.json"}}))
+    (folder / "slots.json").write_bytes(orjson.dumps([{"slot": "a"}, {"slot": "b"}]))
+    drafted = draft(folder)
+    schema = parse_schema(drafted.text)
+    assert (schema.samples.each, schema.samples.files) == ("line", ("alpaca.json", "more.jsonl"))
+    assert schema.fields.keys() == {"instruction", "output"}
+    assert "not described: 2 .json files" in drafted.notes
+    assert len(run_scan(schema, Request(folder)).table) == 69
+    (folder / "large.json").write_bytes(orjson.dumps({"text": "x" * 100_000}))  # now the lists are not the data
+    assert parse_schema(draft(folder).text).samples.files == ("more.jsonl",)
+
+
+def test_files_that_are_called_as_those_of_a_layout_and_hold_other_groups_are_drafted(tmp_path):
+    (tmp_path / "d").mkdir()
+    with h5py.File(tmp_path / "d/demo.hdf5", "w") as file:
+        for i in range(5):
+            file[f"demo_{i}/action"] = np.random.default_rng(i).normal(size=(30, 2))
+    with pytest.raises(UsageError, match=r"names of its files are those of robomimic, but .* init .* drafts a schema"):
+        scan(tmp_path / "d", output=tmp_path / "out")
+    schema = parse_schema(draft(tmp_path / "d").text)
+    assert schema.samples.each == "/demo_*"
+    assert schema.fields.keys() == {"action"}

@@ -443,6 +443,10 @@ def _ends(case: Case, dtypes: Array) -> tuple[Array, Array]:
     return np.array([least.get(d, low) for d in dtypes]), np.array([most.get(d, high) for d in dtypes])
 
 
+_FIX = "Clip or rescale at the source, or widen the range in the schema."
+_OTHER_FIX = "Correct the values (unit, scale, order, encoding), or widen the range in the schema where they are right."
+
+
 @rule(
     "DC224", "out-of-range", Severity.ERROR, Level.SAMPLE, measures=(extent, form),
     needs=("DC109", "DC122", "DC125", "DC201", "DC202", "DC205", "DC221", "DC222"), applies=extent.applies,
@@ -494,6 +498,6 @@ def out_of_range(rows: Rows, case: Case) -> Iterator[Failure]:
             f"{those(bad, 'hold')} values outside {case.spec.range}; the farthest is {shown(value, case.spec.unit)}.",
             measured={"lowest": float(rows["lowest"][bad].min()), "highest": float(rows["highest"][bad].max())},
             expected={"range": str(case.spec.range)},
-            fix="Clip or rescale at the source, or widen the range in the schema.",
+            fix=_FIX if case.spec.role == "action" else _OTHER_FIX,
             order=beyond,
         )

@@ -122,7 +122,7 @@ def saturated(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
                 measured={"share": -min(found)[0]},
                 severity=severity,
                 kind="switch" if severity is Severity.INFO else "clipped",
-                fix="Find who clipped the values, or declare the end with range.",
+                fix="Find who clipped, rounded or cast the values, or declare the end with range.",
             )
 
 
