@@ -23,6 +23,8 @@ Array = np.ndarray[Any, Any]
 _PART_BYTES, _PATH_BYTES = 255, 2048  # of a name in a folder, and of a path below the cache's own
 SOURCE_BYTES = 256 << 20  # of source in one task
 _AGAIN = 1 / 16  # of what tasks read may be what others have read before
+_RARE = 0.5  # share of the samples; a field that fewer have takes no room where it is absent
+_WHOLE = frozenset({"class", "instance", "timestamp"})  # roles of numbers that are seldom floats
 _SAID = ("role", "unit", "frame", "centered", "columns", "order", "skeleton")
 
 
@@ -65,9 +67,9 @@ def resolve(schema: Schema, seen: Mapping[str, Seen], valid: Array) -> dict[str,
 
     Notes:
         What the schema declares stands. What it leaves open is what most valid samples have, ties to the smaller
-        sizes; an undeclared dtype is the smallest that holds all of theirs (of int64 and uint64, which none does, the
-        one that most have); an undeclared first axis is fixed where they all agree, else ragged. Samples that do not
-        fit cannot be made.
+        sizes; an undeclared dtype is the smallest that holds all of theirs (of int64 and uint64, which none does, and
+        of classes and times, the one that most have); an undeclared first axis is fixed where they all agree and half
+        of the samples have the field, else ragged. Samples that do not fit cannot be made.
     """
     specs: dict[str, ArraySpec] = {}
     for name in sorted(seen):
@@ -77,25 +79,28 @@ def resolve(schema: Schema, seen: Mapping[str, Seen], valid: Array) -> dict[str,
         present = seen[name].which >= 0
         counted = present & valid if (present & valid).any() else present
         if counted.any():
-            specs[name] = _resolved(name, declared, seen[name], counted, complete=bool(present[valid].all()))
+            share = float(present[valid].mean()) if valid.any() else 1.0
+            specs[name] = _resolved(name, declared, seen[name], counted, share=share)
     return specs
 
 
-def _resolved(name: str, declared: FieldSpec | None, seen: Seen, counted: Array, *, complete: bool) -> ArraySpec:
+def _resolved(name: str, declared: FieldSpec | None, seen: Seen, counted: Array, *, share: float) -> ArraySpec:
     spec = declared or FieldSpec()
     tally = Counter(seen.which[counted].tolist())
     found = sorted(((n, seen.signatures[i]) for i, n in tally.items()), key=lambda f: (-f[0], f[1].item, f[1].dtype))
     kind = _most((n, s.kind) for n, s in found)
-    optional = spec.optional if declared is not None else not complete
+    optional = spec.optional if declared is not None else share < 1
     attrs = {k: v for k in _SAID if (v := spec.model_dump(mode="json").get(k)) is not None}
     if kind != "array":
         return ArraySpec("uint8", (), layout.text_dim(name), kind, optional, attrs)
     found = [(n, s) for n, s in found if s.kind == "array"]
     rank = len(spec.shape) if spec.shape is not None else _most((n, s.rank) for n, s in found)
     found = [(n, s) for n, s in found if s.rank == rank] or found
-    dtype = spec.dtype if spec.dtype not in {None, "text", "json"} else _common_dtype([(n, s.dtype) for n, s in found])
+    dtype = spec.dtype if spec.dtype not in {None, "text", "json"} else _common_dtype(found, spec.role)
     lengths = seen.length[counted & np.isin(seen.which, [i for i, s in enumerate(seen.signatures) if s.rank == rank])]
     dim, item = _axes(name, spec, rank, found, lengths)
+    if declared is None and dim is None and item and share < _RARE:
+        dim, item = layout.text_dim(name), item[1:]
     return ArraySpec(str(dtype), item, dim, "array", optional, attrs)
 
 
@@ -124,15 +129,18 @@ def _most(counted: Iterable[tuple[int, Any]]) -> Any:
     return min(totals, key=lambda value: (-totals[value], value))
 
 
-def _common_dtype(found: Sequence[tuple[int, str]]) -> str:
-    """Return the smallest dtype that holds all, of samples of which so many have each dtype.
+def _common_dtype(found: Sequence[tuple[int, Signature]], role: str | None) -> str:
+    """Return the smallest dtype that holds all, of samples of which so many have each signature.
 
     Notes:
-        Whole numbers become no floats where none are floats: NumPy says so of int64 and uint64.
+        Whole numbers become no floats where none are floats (NumPy says so of int64 and uint64), nor do those that
+        most samples have of a role whose whole numbers floats may not hold.
     """
-    common = np.result_type(*sorted({dtype for _, dtype in found}))
-    whole = all(np.dtype(dtype).kind in "biu" for _, dtype in found)
-    return layout.zarr_type(_most(found) if whole and common.kind == "f" else common.name)
+    dtypes = [(n, signature.dtype) for n, signature in found]
+    common, most = np.result_type(*sorted({dtype for _, dtype in dtypes})), _most(dtypes)
+    kinds = {np.dtype(dtype).kind for _, dtype in dtypes}
+    whole = kinds <= set("biu") or (role in _WHOLE and np.dtype(most).kind in "iu")
+    return layout.zarr_type(most if whole and common.kind == "f" else common.name)
 
 
 # ---------------------------------------------------------------------------------------------- shards and tasks

@@ -13,7 +13,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,6 +66,22 @@ def _endian(meta: Mapping[str, Any]) -> Any:
     return None
 
 
+def _check_same(own: Mapping[str, Any], said: Mapping[str, Any], version: int, other: int) -> None:
+    """Hold the metadata of an array against what the consolidated ones say of it.
+
+    Raises:
+        FormatError: they differ.
+    """
+    if version != other:
+        raise FormatError(_stale("zarr_format", other, version))
+    said = {**said, "endian": _endian(said)}
+    for key in sorted(_DECIDING & own.keys() & said.keys()):
+        if own[key] != said[key] and said[key] is not None:
+            raise FormatError(_stale(key, said[key], own[key]))
+    if any(own.get(key) != said.get(key) for key in _FILLED):
+        _check_filled(own, said, version)
+
+
 def _check_filled(own: Mapping[str, Any], said: Mapping[str, Any], version: int) -> None:
     """Hold what decides values and has defaults against what the consolidated metadata say, as zarr understands both.
 
@@ -95,7 +111,7 @@ def _check_known(meta: Mapping[str, Any], version: int) -> None:
 
 def _stale(key: str, said: Any, own: Any) -> str:
     return (
-        f"the consolidated metadata at the root say {key} {_short(said)}, the array's own {_short(own)}; "
+        f"the consolidated metadata say {key} {_short(said)}, the array's own {_short(own)}; "
         "zarr reads by the former. Consolidate them again (zarr.consolidate_metadata)"
     )
 
@@ -241,6 +257,7 @@ class _Store(Container):
         self._root = root.without_links() if isinstance(root, File) else File(Folder(root), "", links=False)
         self._kind = _kind(self._root)
         self._stored: dict[File, tuple[int, int, list[str]]] = {}
+        self._said: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
 
     def names(self) -> list[str]:
         if self._kind == "array":
@@ -339,34 +356,34 @@ class _Store(Container):
             raise FormatError(msg) from error
 
     def _check_consolidated(self, inner: str, described: _Array) -> None:
-        """Refuse an array of which the consolidated metadata at the root say something else: zarr reads by them.
+        """Refuse an array of which consolidated metadata say something else, at the root or at any group: zarr reads by
+        them.
 
         Raises:
             FormatError: they do, or cannot be read.
         """
         own = _parsed(described.document[1], described.document[0])
         own["endian"] = _endian(own)
-        said = self._consolidated.get(f"{inner}/.zarray" if described.version == 2 else inner)
-        if not inner or not isinstance(said, dict):  # zarr finds an array that is not there by itself, or not at all
-            return
-        said = said | {"endian": _endian(said)}
-        for key in sorted(_DECIDING & own.keys() & said.keys()):
-            if own[key] != said[key] and said[key] is not None:
-                raise FormatError(_stale(key, said[key], own[key]))
-        if any(own.get(key) != said.get(key) for key in _FILLED):
-            _check_filled(own, said, described.version)
+        parts = inner.split("/") if inner else []
+        for depth in range(len(parts)):
+            group, rest = "/".join(parts[:depth]), "/".join(parts[depth:])
+            for version, said in self._consolidated(group):
+                found = said.get(f"{rest}/.zarray" if version == 2 else rest)
+                if isinstance(found, dict):  # else zarr finds the array by itself, or not at all
+                    _check_same(own, found, described.version, version)
 
-    @cached_property
-    def _consolidated(self) -> Mapping[str, Any]:
-        """What the root says of all arrays and groups below it, by path; of version 2 by that of their documents."""
-        if (self._root / ".zmetadata").is_file():
-            found = _metadata(self._root / ".zmetadata").get("metadata")
-        elif (self._root / _NEW).is_file():
-            outer = _metadata(self._root / _NEW).get("consolidated_metadata")
-            found = outer.get("metadata") if isinstance(outer, dict) else None
-        else:
-            found = None
-        return found if isinstance(found, dict) else {}
+    def _consolidated(self, group: str) -> list[tuple[int, Mapping[str, Any]]]:
+        """Return what a group says of all arrays and groups below it, by path, and of which version that is.
+
+        Of version 2 the paths are those of their documents.
+        """
+        if group not in self._said:
+            folder = self._root / group if group else self._root
+            old = _metadata(folder / ".zmetadata").get("metadata") if (folder / ".zmetadata").is_file() else None
+            outer = _metadata(folder / _NEW).get("consolidated_metadata") if (folder / _NEW).is_file() else None
+            new = outer.get("metadata") if isinstance(outer, dict) else None
+            self._said[group] = [(version, one) for version, one in ((2, old), (3, new)) if isinstance(one, dict)]
+        return self._said[group]
 
     def _decoded(self, folder: File, rows: tuple[int, int] | None = None) -> Array:
         """Return all values of one array, or its rows [start, stop)."""

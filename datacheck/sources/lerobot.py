@@ -29,10 +29,11 @@ _WHERE = ("data/chunk_index", "data/file_index")
 _ROWS = ("dataset_from_index", "dataset_to_index")  # of an episode, among those of all files
 _OLD = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
 _NEW = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
-_PLACE = re.compile(r"\{(\w+)(?::0?(\d)d)?\}")
+_PLACE = re.compile(r"\{(\w+)(?::([0-9,_<>=^+ -]{0,6}[dxXobsc]?))?\}")  # no width makes a path of megabytes
 _NUMBERS = re.compile(r"u?int\d+|float\d+|bool")  # other features are texts, pictures and videos
 _INFO_BYTES = 4 << 20
 _VIDEOS = 100_000  # whose paths are looked for
+_LONGEST = 255  # bytes of the name of a file
 
 
 class Meta(NamedTuple):
@@ -299,7 +300,10 @@ def _filled(template: str, names: Mapping[str, int | str]) -> str:
     """Return a path for these numbers; what else a template asks for stays as it is, and no file has such a name."""
 
     def shown(found: re.Match[str]) -> str:
-        name, width = found.groups()
-        return str(names[name]).zfill(int(width or 1)) if name in names else found[0]
+        name, form = found.groups()
+        try:
+            return format(names[name], form or "")[:_LONGEST]
+        except (KeyError, ValueError):  # no such number, or not of this form
+            return found[0]
 
     return _PLACE.sub(shown, template)

@@ -80,6 +80,28 @@ def test_an_open_dtype_holds_all_where_one_does(dtypes, common):
     assert layout_of({}, *[zeros(2, dtype=d) for d in dtypes]).dtype == common
 
 
+@pytest.mark.parametrize(
+    ("role", "dtypes", "dtype"),
+    [
+        ("class", ["int64", "int64", "float32"], "int64"), ("timestamp", ["int64", "int64", "float64"], "int64"),
+        ("timestamp", ["float64", "float64", "int64"], "float64"), ("class", ["int8", "int8", "int64"], "int64"),
+        ("value", ["int64", "int64", "float32"], "float64"), (None, ["int64", "int64", "float32"], "float64"),
+    ],
+)  # fmt: skip
+def test_classes_and_times_stay_whole_numbers_whatever_few_samples_have(role, dtypes, dtype):
+    spec = {"role": role} if role else {}
+    assert layout_of(spec, *[zeros(2, dtype=one) for one in dtypes]).dtype == dtype
+
+
+def test_a_field_that_few_samples_have_takes_no_room_where_it_is_absent():
+    large = zeros(1000, 3)
+    assert layout_of(None, large, None, None).dim == "fields.f"
+    assert layout_of(None, large, None, None).item == (3,)
+    assert layout_of(None, large, large, None) == ArraySpec("float32", (1000, 3), optional=True)
+    assert layout_of(None, zeros(), None, None).item == ()  # a number
+    assert layout_of({"optional": True}, large, None, None).item == (1000, 3)  # it is asked for
+
+
 def test_only_valid_samples_have_a_say_unless_there_are_none():
     values = zeros(4, 3), zeros(9, 3, dtype="float64"), zeros(9, 3, dtype="float64")
     assert layout_of({}, *values, valid=[True, False, False]) == ArraySpec("float32", (4, 3))

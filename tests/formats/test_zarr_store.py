@@ -305,7 +305,7 @@ def test_stale_consolidated_metadata_are_refused_as_zarr_reads_by_them(tmp_path,
     assert zarr.open_group(str(path), mode="r", zarr_format=version)["demo/x"].shape == (3, 2)
     with open_container(path) as container:
         for read in (container.read, lambda name: container.read_rows(name, 0, 2)):
-            with pytest.raises(FormatError, match=r"root say shape \[3, 2\], the array\'s own \[5, 2\]"):
+            with pytest.raises(FormatError, match=r"metadata say shape \[3, 2\], the array\'s own \[5, 2\]"):
                 read("demo/x")
         assert container.read("still").tolist() == [0, 1]
     zarr.consolidate_metadata(str(path), zarr_format=version)
@@ -343,8 +343,33 @@ def test_consolidated_metadata_that_give_other_values_are_refused(tmp_path, vers
         assert container.read("x").mean() == np.float32(5 / 6)
     change(said)
     document.write_text(json.dumps(meta))
-    why = f"consolidated metadata at the root say {key} " if key else "encoded with own.code, which is not read here"
+    why = f"consolidated metadata say {key} " if key else "encoded with own.code, which is not read here"
     with open_container(path) as container, pytest.raises(FormatError, match=why):
+        container.read("x")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part")
+def test_consolidated_metadata_of_a_group_within_count_too(tmp_path, version):
+    path = tmp_path / "a.zarr"
+    group = zarr.open_group(str(path), mode="w", zarr_format=version).create_group("data")
+    group.create_array("x", shape=(6,), chunks=(2,), dtype="f4", fill_value=0.5)[:4] = 1
+    zarr.consolidate_metadata(str(path / "data"), zarr_format=version)
+    document = path / "data" / (".zmetadata" if version == 2 else "zarr.json")
+    document.write_text(document.read_text().replace("0.5", '"NaN"'))
+    assert np.isnan(zarr.open_group(str(path / "data"), mode="r")["x"][:]).sum() == 2
+    with open_container(path) as container, pytest.raises(FormatError, match="metadata say fill_value"):
+        container.read("data/x")
+
+
+def test_consolidated_metadata_of_the_other_version_are_refused(tmp_path):
+    """zarr reads the array that the root says, whatever documents lie in its folder."""
+    path = tmp_path / "a.zarr"
+    zarr.open_group(str(path), mode="w", zarr_format=2).create_array("x", data=np.ones(4, "f4"))
+    zarr.consolidate_metadata(str(path), zarr_format=2)
+    shutil.rmtree(path / "x")
+    zarr.create_array(str(path / "x"), data=np.zeros(4, "f4"), zarr_format=3)
+    with open_container(path) as container, pytest.raises(FormatError, match="metadata say zarr_format 2"):
         container.read("x")
 
 

@@ -19,6 +19,7 @@ from datacheck.schema.load import load_schema, parse_schema
 from datacheck.schema.model import EpisodeSpec, FieldSpec
 from datacheck.sources import Item, list_files, open_source, plan_work, with_indexes, with_rate
 from datacheck.sources.indexes import _lost_videos
+from datacheck.sources.lerobot import _filled
 from datacheck.sources.roots import Roots
 from tests.sources.schemas import every, facts, schema
 
@@ -245,6 +246,15 @@ def test_a_template_of_the_meta_folder_is_no_program(tmp_path):
     path.write_text(path.read_text().replace("{chunk_index:03d}", "{chunk_index.__class__}"))
     samples, unread = read(folder)
     assert (len(samples), unread) == (3, [])
+
+
+@pytest.mark.parametrize("form", ["06x", ">6", "d", "_d", "99999999d", "06s"])
+def test_a_template_is_filled_as_python_does(form):
+    try:
+        wanted = f"data/{format(26, form)[:255]}.parquet"
+    except ValueError:  # no form of a number
+        wanted = f"data/{{n:{form}}}.parquet"
+    assert _filled(f"data/{{n:{form}}}.parquet", {"n": 26}) == wanted
 
 
 # ------------------------------------------------------------------------------------------------ tasks, rate, files
