@@ -169,7 +169,7 @@ def _check_length(key: str, code: str, count: int, nbytes: int) -> None:
 def _zipped(archive: zipfile.ZipFile) -> dict[str, Any]:
     members = {info.filename: info for info in archive.infolist()}
     roots = [name.removesuffix(_PICKLE) for name in members if name.endswith(_PICKLE)]
-    if len(members) != len(archive.infolist()) or len(roots) != 1:
+    if len({name.lower() for name in members}) != len(archive.infolist()) or len(roots) != 1:  # PyTorch tells no case
         msg = "no file of torch.save: a zip without one data.pkl, or with two members of one name"
         raise FormatError(msg)
     (root,) = roots

@@ -356,8 +356,7 @@ class _Store(Container):
             raise FormatError(msg) from error
 
     def _check_consolidated(self, inner: str, described: _Array) -> None:
-        """Refuse an array of which consolidated metadata say something else, at the root or at any group: zarr reads by
-        them.
+        """Refuse an array of which the consolidated metadata of a group say something else: zarr reads by them.
 
         Raises:
             FormatError: they do, or cannot be read.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import warnings
@@ -23,7 +22,7 @@ from datacheck.registry import find_in
 from datacheck.rules import rules_for
 from datacheck.rules.base import Measure
 from datacheck.rules.forms import in_form
-from datacheck.runtime.sparse import SMALL_BYTES, written_bytes
+from datacheck.runtime.sparse import SMALL_BYTES
 from datacheck.sample import Block, Origins
 from datacheck.scan.unlisted import Kept
 from datacheck.schema.model import Schema
@@ -216,19 +215,8 @@ def _looked_at(source: Source, files: Sequence[str]) -> dict[str, Entry | None]:
 
 
 def _written(source: Source, entry: Entry) -> int:
-    """Return the bytes of a file or Zarr folder for which memory is allowed: those that are no holes."""
-    if entry.size <= SMALL_BYTES:
-        return entry.size
-    try:
-        descriptor = source.file(entry.path).descriptor()
-    except (OSError, FormatError):  # whoever reads it says why
-        return SMALL_BYTES
-    try:
-        return written_bytes(descriptor)
-    except OSError:
-        return SMALL_BYTES
-    finally:
-        os.close(descriptor)
+    """Return the bytes for which a file justifies memory: those that are no holes, where it is large."""
+    return entry.size if entry.size <= SMALL_BYTES else max(SMALL_BYTES, source.written(entry.path))
 
 
 def _stamp(entry: Entry | None) -> tuple[int, ...] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,11 +22,10 @@ from datacheck.formats.base import Hint, format_of, open_container
 from datacheck.formats.limits import SAMPLES_FREE, check_path, check_samples
 from datacheck.numbered import of_runs, storable
 from datacheck.runtime.beneath import File, stamp_of
-from datacheck.runtime.sparse import check_holes
+from datacheck.runtime.sparse import check_holes, written_bytes
 from datacheck.sample import Block, Column, Container, Depth, Origins, Peeked, Piece, stack
 from datacheck.schema.model import Schema
 from datacheck.schema.patterns import Template, parse
-from datacheck.sources.entries import locate
 from datacheck.sources.facts import About, Facts
 from datacheck.sources.fields import FieldMap, Shelf, Values, check_roots
 from datacheck.sources.listing import LINKED
@@ -413,8 +413,20 @@ class Source(ABC):
             TooManySamplesError: see `limits.check_samples`.
         """
         if count > SAMPLES_FREE:
-            others = [locate(self.root, self.roots, path) for path in self.files(item)[1:]]
-            check_samples(count, item.nbytes + sum(path.stat().st_size for path in others))
+            check_samples(count, sum(map(self.written, self.files(item))))
+
+    def written(self, path: str) -> int:
+        """Return the bytes of a file or Zarr folder that are no holes, 0 where it cannot be opened."""
+        try:
+            descriptor = self.file(path).descriptor()
+        except (OSError, FormatError):  # whoever reads it says why
+            return 0
+        try:
+            return written_bytes(descriptor)
+        except OSError:
+            return 0
+        finally:
+            os.close(descriptor)
 
     def others(
         self, item: Item, container: Container, values: Values, prefix: str = "", known: Names | None = None

@@ -120,3 +120,14 @@ def test_a_zip_with_records_of_zip64_has_one_directory(tmp_path):
         (tmp_path / "b.pt").write_bytes(changed)
         with pytest.raises(FormatError):
             read_all(tmp_path / "b.pt")
+
+
+def test_two_members_that_are_one_to_pytorch_are_refused(tmp_path):
+    members, directory, end = directories(saved(1.0))
+    path = tmp_path / "a.pt"
+    path.write_bytes(members + directory + end)
+    with zipfile.ZipFile(path, "a") as archive:
+        (name,) = [one for one in archive.namelist() if one.endswith("/data/0")]
+        archive.writestr(name.replace("/data/", "/DATA/"), archive.read(name))
+    with pytest.raises(FormatError, match="two members of one name"):
+        read_all(path)
