@@ -1,5 +1,8 @@
 """Text: tables of numbers (.txt, .csv, .tsv, .xyz, .pts) as "table", a JSON object as its entries, else "text".
 
+A .csv or .tsv with a line of names, of which a column holds words or times, gives each column by its name: numbers
+(empty cells are NaN), times as whole seconds since 1970, words as a list of texts.
+
 A table may start with one line of column names (then also "columns") or with its number of rows (.pts, .xyz), behind
 lines that begin with "#" (trajectories of TUM RGB-D and EuRoC), of which the last may hold the names.
 Whole numbers stay int64; one number per row gives [N], more give [N, columns].
@@ -7,6 +10,7 @@ Whole numbers stay int64; one number per row gives [N], more give [N, columns].
 
 from __future__ import annotations
 
+import csv
 import io
 import re
 from typing import Any
@@ -171,7 +175,64 @@ def _document(data: bytes) -> Values | None:
 
 def _open(path: Place, hint: Hint) -> Values:
     check_bytes(path.stat().st_size, "the file", TEXT_BYTES)
-    return _parse(path.read_bytes(), hint)
+    data = path.read_bytes()
+    found = _parse(data, hint)
+    between = _BETWEEN_CELLS.get(path.name.lower()[-4:])
+    if between is None or found.names() != ["text"]:
+        return found
+    columns = _columns(data.removeprefix(_BOM), between)
+    return found if columns is None else Values(columns)
+
+
+_BETWEEN_CELLS = {".csv": ",", ".tsv": "\t"}
+_BOM = b"\xef\xbb\xbf"
+_NAMES_BYTES, _COLUMNS = 1 << 16, 4096  # of the line of names
+_EMPTY = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
+_DATE = re.compile(r"\d{4}-\d\d?-\d\d?|\d\d?[/.]\d\d?[/.]\d{2,4}|\d\d?:\d\d")
+
+
+def _columns(data: bytes, between: str) -> dict[str, Any] | None:
+    """Return the columns of a table with a line of names, None where a text is none."""
+    first = data[:_NAMES_BYTES].partition(b"\n")[0].decode("utf-8", "replace")
+    names = next(csv.reader([first.rstrip("\r")], delimiter=between), [])
+    if not 2 <= len(set(names)) == len(names) <= _COLUMNS or any(map(_no_name, names)):
+        return None
+    import pyarrow as pa  # noqa: PLC0415  0.1 s, for such tables only
+    import pyarrow.csv as tables  # noqa: PLC0415  as above
+
+    try:
+        table = tables.read_csv(
+            pa.py_buffer(data),
+            tables.ReadOptions(use_threads=False, block_size=len(data) + 1),
+            tables.ParseOptions(delimiter=between, newlines_in_values=True),
+            tables.ConvertOptions(null_values=_EMPTY, check_utf8=True),
+        )
+    except pa.ArrowInvalid:  # rows of other lengths
+        return None
+    if table.num_rows < _LEAST or table.column_names != names:
+        return None
+    return {name: values for name in names if (values := _of_column(pa, table[name])) is not None}
+
+
+_LEAST = 2  # rows of a table
+
+
+def _no_name(name: str) -> bool:
+    return not name.strip() or _FIRST.fullmatch(name) is not None or _DATE.match(name) is not None
+
+
+def _of_column(pa: Any, column: Any) -> Any:
+    """Return the values of a column, None where it has none."""
+    kind = column.type
+    if pa.types.is_null(kind):
+        return None
+    if pa.types.is_timestamp(kind) and not column.null_count:
+        return np.asarray(column.cast(pa.timestamp("s"), safe=False).cast(pa.int64()).to_numpy())
+    if pa.types.is_boolean(kind) and not column.null_count:
+        return np.asarray(column.to_numpy())
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return np.asarray((column.cast(pa.float64()) if column.null_count else column).to_numpy())
+    return column.cast(pa.string()).fill_null("").to_pylist()
 
 
 def _parse(data: bytes, hint: Hint) -> Values:

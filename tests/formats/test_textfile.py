@@ -154,3 +154,47 @@ def test_a_column_of_whole_numbers_may_be_cut_anywhere(numbers, between, closed,
         table = read_all(path)["table"]
     assert table.dtype == np.int64
     assert table.tolist() == [n % 10**digits for n in numbers]
+
+
+TABLE = """when,place,count,share,ok,empty
+2014-04-01 00:00:00,Köln,20,0.5,true,
+2014-04-01 00:05:00,"a, ""b""
+c",-3,,false,
+"""
+
+
+@pytest.mark.parametrize(("name", "between"), [("a.csv", ","), ("a.TSV", "\t")])
+def test_a_table_of_words_and_times_gives_its_columns(tmp_path, name, between):
+    text = TABLE if between == "," else TABLE.replace("a, ", "a ").replace(",", "\t")
+    (tmp_path / name).write_text("\ufeff" + text, encoding="utf-8")
+    found = read_all(tmp_path / name)
+    assert found.pop("when").tolist() == [1396310400, 1396310700]  # date -u -d "2014-04-01 00:05:00" +%s
+    assert found.pop("place") == ["Köln", 'a, "b"\nc' if between == "," else 'a "b"\nc']
+    assert (found["count"].dtype, found.pop("count").tolist()) == (np.int64, [20, -3])
+    share = found.pop("share")
+    assert share[0] == 0.5
+    assert np.isnan(share[1])
+    assert found.pop("ok").tolist() == [True, False]
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2014-04-01 00:00:00,20.0\n2014-04-01 00:05:00,21.0\n2014-04-01 00:10:00,22.0\n",  # no line of names
+        "a,b\nx,1\n",  # one row
+        "a,b\nx,1\ny,2,3\nz,4\n",  # rows of several lengths
+        "a,a\nx,1\ny,2\n",  # one name twice
+        "a,\nx,1\ny,2\n",  # no name
+        "one line of prose, with a comma\nand another one\nand a third\n",
+        "words\nred\nblue\n",
+    ],
+)
+def test_what_is_no_table_of_columns_is_a_text(tmp_path, text):
+    (tmp_path / "a.csv").write_text(text)
+    assert read_all(tmp_path / "a.csv") == {"text": text}
+
+
+def test_columns_are_those_of_tables_by_their_ending_alone(tmp_path):
+    (tmp_path / "a.txt").write_text(TABLE, encoding="utf-8")
+    assert list(read_all(tmp_path / "a.txt")) == ["text"]
