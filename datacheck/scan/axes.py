@@ -12,6 +12,7 @@ from datacheck.scan.look import Seen
 from datacheck.schema.units import JOINT_COUNTS
 
 _NEARLY_ALL = 0.8  # samples of which the others are rather what a scan is to find
+_FIXED, _MANY = 0.9, 20  # the same of the lengths of a row of numbers, and fewest samples
 _STEPS = r"^acts?$|action|^rew(?:ards?)?$|^dones?$|terminal|^frame_index$|^time_?steps?$"  # names of what each step has
 
 
@@ -36,6 +37,10 @@ def name_axes(seen: Mapping[str, Seen], *, episodes: bool) -> dict[str, Axis]:
     for name, field in sorted(seen.items()):
         if field.lengths and (_varied(field) or len(field.lengths) <= 2 or episodes):
             together.setdefault(tuple(field.lengths), []).append(name)
+    if not episodes:
+        together = {
+            lengths: names for lengths, names in together.items() if len(names) > 1 or not fixed_length(seen[names[0]])
+        }
     free = _letters(episodes=episodes)
     axes: dict[tuple[int, ...], Axis] = {}
     for lengths, names in sorted(together.items(), key=lambda pair: (-len(pair[1]), pair[1])):
@@ -77,6 +82,13 @@ def joints(seen: Seen) -> int:
     """Return how many joints of three coordinates nearly all samples have, in each of their steps; 0 if none."""
     *sizes, width = [*([usual_length(seen)] if seen.lengths else []), *(seen.item or [])] or [0]
     return sizes[-1] if sizes and width == 3 and sizes[-1] in JOINT_COUNTS else 0
+
+
+def fixed_length(seen: Seen) -> int:
+    """Return the length of rows of numbers that nearly all samples have, where the rest has one other; else 0."""
+    alike = not seen.item and len(seen.lengths) >= _MANY and len(set(seen.lengths)) == 2  # 1 is no question
+    ((usual, many),) = Counter(seen.lengths).most_common(1) if seen.lengths else ((0, 0),)
+    return usual if alike and many >= _FIXED * len(seen.lengths) else 0
 
 
 def usual_length(seen: Seen) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.scan.axes import Axis, joints, usual_length
+from datacheck.scan.axes import Axis, fixed_length, joints, usual_length
 from datacheck.scan.look import Seen
 from datacheck.schema.units import JOINT_COUNTS, JOINT_NAMES, POINT_NAMES, RATE_NAMES, SKELETONS
 
@@ -250,6 +250,9 @@ def _guess(said: str, seen: Seen, axis: Axis | None) -> Guess:
     shape = _shape(seen, axis)
     if shape is not None:
         spec["shape"] = shape
+    if axis is None and len(set(seen.lengths)) > 1 and (usual := fixed_length(seen)):
+        others = sum(length != usual for length in seen.lengths)
+        why.append(f"of another length in {others:,} of {len(seen.lengths):,} samples")
     if axis is not None and axis.astray:
         why.append(f"another length than the others with {axis.name} in {axis.astray:,} of {seen.samples:,} samples")
     if len(seen.dtypes) == 1 and next(iter(seen.dtypes)) in {"bool", "uint8"}:
@@ -277,7 +280,7 @@ def _shape(seen: Seen, axis: Axis | None) -> list[int | str] | None:
         return list(seen.item)
     if axis is not None:
         return [axis.name, *seen.item]
-    same = len(seen.lengths) > 2 and (len(set(seen.lengths)) == 1 or joints(seen) > 0)
+    same = len(seen.lengths) > 2 and (len(set(seen.lengths)) == 1 or joints(seen) > 0 or fixed_length(seen) > 0)
     return [usual_length(seen) if same else "N", *seen.item]
 
 

@@ -729,3 +729,21 @@ def test_files_that_are_called_as_those_of_a_layout_and_hold_other_groups_are_dr
     schema = parse_schema(draft(tmp_path / "d").text)
     assert schema.samples.each == "/demo_*"
     assert schema.fields.keys() == {"action"}
+
+
+def test_rows_of_numbers_that_nearly_all_have_one_length_are_of_that_length(tmp_path):
+    (tmp_path / "d").mkdir()
+    for i in range(60):
+        np.save(tmp_path / f"d/{i:02}.npy", np.random.default_rng(i).normal(size=21 if i in {7, 30, 31} else 50))
+    text = draft(tmp_path / "d").text
+    assert "array: {shape: [50]," in text
+    assert "of another length in 3 of 40 samples" in text  # as many files are looked into
+    run = run_scan(parse_schema(text), Request(tmp_path / "d", output=tmp_path / "out"))
+    assert [key for key, codes in zip(run.table.keys, run.codes, strict=True) if codes] == [
+        "07.npy",
+        "30.npy",
+        "31.npy",
+    ]
+    for i in range(0, 60, 9):  # now they have many lengths
+        np.save(tmp_path / f"d/{i:02}.npy", np.random.default_rng(i).normal(size=22 + i))
+    assert "array: {shape: [P]," in draft(tmp_path / "d").text
