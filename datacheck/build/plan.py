@@ -24,7 +24,7 @@ _PART_BYTES, _PATH_BYTES = 255, 2048  # of a name in a folder, and of a path bel
 SOURCE_BYTES = 256 << 20  # of source in one task
 _AGAIN = 1 / 16  # of what tasks read may be what others have read before
 _RARE = 0.5  # share of the samples; a field that fewer have takes no room where it is absent
-_WHOLE = frozenset({"class", "instance", "timestamp"})  # roles of numbers that are seldom floats
+_WHOLE = frozenset({"class", "id", "instance", "labels", "segment", "timestamp", "tokens"})  # seldom floats
 _SAID = ("role", "unit", "frame", "centered", "columns", "order", "skeleton")
 
 
@@ -68,7 +68,7 @@ def resolve(schema: Schema, seen: Mapping[str, Seen], valid: Array) -> dict[str,
     Notes:
         What the schema declares stands. What it leaves open is what most valid samples have, ties to the smaller
         sizes; an undeclared dtype is the smallest that holds all of theirs (of int64 and uint64, which none does, and
-        of classes and times, the one that most have); an undeclared first axis is fixed where they all agree and half
+        of classes, ids and times, the one that most have); an undeclared first axis is fixed where they all agree and half
         of the samples have the field, else ragged. Samples that do not fit cannot be made.
     """
     specs: dict[str, ArraySpec] = {}
@@ -99,7 +99,7 @@ def _resolved(name: str, declared: FieldSpec | None, seen: Seen, counted: Array,
     dtype = spec.dtype if spec.dtype not in {None, "text", "json"} else _common_dtype(found, spec.role)
     lengths = seen.length[counted & np.isin(seen.which, [i for i, s in enumerate(seen.signatures) if s.rank == rank])]
     dim, item = _axes(name, spec, rank, found, lengths)
-    if declared is None and dim is None and item and share < _RARE:
+    if spec.shape is None and dim is None and item and share < _RARE:
         dim, item = layout.text_dim(name), item[1:]
     return ArraySpec(str(dtype), item, dim, "array", optional, attrs)
 

@@ -168,11 +168,11 @@ def _check_length(key: str, code: str, count: int, nbytes: int) -> None:
 
 def _zipped(archive: zipfile.ZipFile) -> dict[str, Any]:
     members = {info.filename: info for info in archive.infolist()}
-    roots = [name.removesuffix(_PICKLE) for name in members if name.endswith(_PICKLE)]
-    if len({name.lower() for name in members}) != len(archive.infolist()) or len(roots) != 1:  # PyTorch tells no case
-        msg = "no file of torch.save: a zip without one data.pkl, or with two members of one name"
+    root = next(iter(members), "").partition("/")[0]  # as PyTorch takes it, which tells no case
+    one = len({name.lower() for name in members}) == len(archive.infolist())
+    if not one or root + _PICKLE not in members or not all(name.startswith(f"{root}/") for name in members):
+        msg = "no file of torch.save: a zip without one data.pkl, with two members of one name, or with two roots"
         raise FormatError(msg)
-    (root,) = roots
     check_bytes(sum(info.file_size for info in archive.infolist()), "the members together")
 
     def read(name: str) -> bytes:

@@ -99,7 +99,8 @@ def test_a_field_that_few_samples_have_takes_no_room_where_it_is_absent():
     assert layout_of(None, large, None, None).item == (3,)
     assert layout_of(None, large, large, None) == ArraySpec("float32", (1000, 3), optional=True)
     assert layout_of(None, zeros(), None, None).item == ()  # a number
-    assert layout_of({"optional": True}, large, None, None).item == (1000, 3)  # it is asked for
+    assert layout_of({"optional": True}, large, None, None).dim == "fields.f"
+    assert layout_of({"optional": True, "shape": [1000, 3]}, large, None, None).item == (1000, 3)  # it is asked for
 
 
 def test_only_valid_samples_have_a_say_unless_there_are_none():

@@ -131,3 +131,24 @@ def test_two_members_that_are_one_to_pytorch_are_refused(tmp_path):
         archive.writestr(name.replace("/data/", "/DATA/"), archive.read(name))
     with pytest.raises(FormatError, match="two members of one name"):
         read_all(path)
+
+
+def test_a_zip_of_two_roots_is_refused(tmp_path):
+    """PyTorch takes the root of the first member, and its data.pkl in whatever case."""
+    members, directory, end = directories(saved(1.0))
+    path = tmp_path / "a.pt"
+    path.write_bytes(members + directory + end)
+    with zipfile.ZipFile(path) as archive:
+        held = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in held.items():
+            archive.writestr(name.replace("data.pkl", "DATA.PKL"), data)
+            archive.writestr(f"{name.partition('/')[0]}/inner/{name.partition('/')[2]}", data)
+    with pytest.raises(FormatError, match="no file of torch.save"):
+        read_all(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in held.items():
+            archive.writestr(name, data)
+        archive.writestr("other/data/0", b"")
+    with pytest.raises(FormatError, match="two roots"):
+        read_all(path)
