@@ -68,8 +68,8 @@ def resolve(schema: Schema, seen: Mapping[str, Seen], valid: Array) -> dict[str,
     Notes:
         What the schema declares stands. What it leaves open is what most valid samples have, ties to the smaller
         sizes; an undeclared dtype is the smallest that holds all of theirs (of int64 and uint64, which none does, and
-        of classes, ids and times, the one that most have); an undeclared first axis is fixed where they all agree and half
-        of the samples have the field, else ragged. Samples that do not fit cannot be made.
+        of classes, ids and times, the one that most have); an undeclared first axis is fixed where they all agree and
+        half of the samples have the field, else ragged. Samples that do not fit cannot be made.
     """
     specs: dict[str, ArraySpec] = {}
     for name in sorted(seen):

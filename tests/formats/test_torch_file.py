@@ -144,7 +144,7 @@ def test_a_zip_of_two_roots_is_refused(tmp_path):
         for name, data in held.items():
             archive.writestr(name.replace("data.pkl", "DATA.PKL"), data)
             archive.writestr(f"{name.partition('/')[0]}/inner/{name.partition('/')[2]}", data)
-    with pytest.raises(FormatError, match="no file of torch.save"):
+    with pytest.raises(FormatError, match=r"no file of torch\.save"):
         read_all(path)
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in held.items():
