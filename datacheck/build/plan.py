@@ -24,6 +24,7 @@ _PART_BYTES, _PATH_BYTES = 255, 2048  # of a name in a folder, and of a path bel
 SOURCE_BYTES = 256 << 20  # of source in one task
 _AGAIN = 1 / 16  # of what tasks read may be what others have read before
 _RARE = 0.5  # share of the samples; a field that fewer have takes no room where it is absent
+_ODD = 0.05  # share of the samples; a dtype that fewer have is not that of the others
 _WHOLE = frozenset({"class", "id", "instance", "labels", "segment", "timestamp", "tokens"})  # seldom floats
 _SAID = ("role", "unit", "frame", "centered", "columns", "order", "skeleton")
 
@@ -134,9 +135,11 @@ def _common_dtype(found: Sequence[tuple[int, Signature]], role: str | None) -> s
 
     Notes:
         Whole numbers become no floats where none are floats (NumPy says so of int64 and uint64), nor do those that
-        most samples have of a role whose whole numbers floats may not hold.
+        most samples have of a role whose whole numbers floats may not hold. A dtype of an array that hardly a sample
+        has does not count: one odd file makes no pictures of floats. Of single numbers all count: JSON has 1 and 0.5.
     """
-    dtypes = [(n, signature.dtype) for n, signature in found]
+    total = sum(n for n, _ in found)
+    dtypes = [(n, signature.dtype) for n, signature in found if n >= _ODD * total or not signature.rank]
     common, most = np.result_type(*sorted({dtype for _, dtype in dtypes})), _most(dtypes)
     kinds = {np.dtype(dtype).kind for _, dtype in dtypes}
     whole = kinds <= set("biu") or (role in _WHOLE and np.dtype(most).kind in "iu")

@@ -10,6 +10,7 @@ import hashlib
 import io
 import math
 import os
+import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
@@ -316,7 +317,7 @@ def _by_name(index: Place, size: int, time: int) -> Mapping[str, Sequence[Mappin
     del size, time
     found: dict[str, list[Mapping[str, Any]]] = {}
     for shard in _shards(index):
-        for name in set(_names(shard)):
+        for name in {posixpath.normpath(name) for name in _names(shard)}:  # as Streaming joins it to the folder
             found.setdefault(name, []).append(shard)
     return found
 

@@ -66,6 +66,23 @@ def _endian(meta: Mapping[str, Any]) -> Any:
     return None
 
 
+def _said_of(said: Mapping[str, Any], path: str, version: int) -> Iterator[Mapping[str, Any]]:
+    """Yield what consolidated metadata say of an array: in an entry of its own, or within those of groups around it.
+
+    Of an array without one zarr looks at its own metadata, or does not find it.
+    """
+    found = said.get(f"{path}/.zarray" if version == 2 else path)
+    if isinstance(found, dict):
+        yield found
+    parts = path.split("/") if version == 3 else []
+    for depth in range(1, len(parts)):
+        group = said.get("/".join(parts[:depth]))
+        inner = group.get("consolidated_metadata") if isinstance(group, dict) else None
+        inside = inner.get("metadata") if isinstance(inner, dict) else None
+        if isinstance(inside, dict):
+            yield from _said_of(inside, "/".join(parts[depth:]), version)
+
+
 def _check_same(own: Mapping[str, Any], said: Mapping[str, Any], version: int, other: int) -> None:
     """Hold the metadata of an array against what the consolidated ones say of it.
 
@@ -367,8 +384,7 @@ class _Store(Container):
         for depth in range(len(parts)):
             group, rest = "/".join(parts[:depth]), "/".join(parts[depth:])
             for version, said in self._consolidated(group):
-                found = said.get(f"{rest}/.zarray" if version == 2 else rest)
-                if isinstance(found, dict):  # else zarr finds the array by itself, or not at all
+                for found in _said_of(said, rest, version):
                     _check_same(own, found, described.version, version)
 
     def _consolidated(self, group: str) -> list[tuple[int, Mapping[str, Any]]]:

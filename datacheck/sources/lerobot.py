@@ -29,7 +29,7 @@ _WHERE = ("data/chunk_index", "data/file_index")
 _ROWS = ("dataset_from_index", "dataset_to_index")  # of an episode, among those of all files
 _OLD = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
 _NEW = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
-_PLACE = re.compile(r"\{(\w+)(?::([0-9,_<>=^+ -]{0,6}[dxXobsc]?))?\}")  # no width makes a path of megabytes
+_PLACE = re.compile(r"\{(\w+)(?::([0-9,_<>=^+ -]{0,6}[dxXob]?))?\}")  # no width makes a path of megabytes
 _NUMBERS = re.compile(r"u?int\d+|float\d+|bool")  # other features are texts, pictures and videos
 _INFO_BYTES = 4 << 20
 _VIDEOS = 100_000  # whose paths are looked for
@@ -297,13 +297,21 @@ def _whole(value: Any, where: str) -> int:
 
 
 def _filled(template: str, names: Mapping[str, int | str]) -> str:
-    """Return a path for these numbers; what else a template asks for stays as it is, and no file has such a name."""
+    """Return a path for these numbers.
+
+    Raises:
+        FormatError: the template asks for more than numbers in some form: where its files are is not known then.
+    """
+    if strange := re.search(r"[{}][^{}]{0,40}", _PLACE.sub("", template)):
+        msg = f"{INFO}: the template of a path has {strange[0]!r}; numbers are filled in, such as {{file_index:03d}}"
+        raise FormatError(msg)
 
     def shown(found: re.Match[str]) -> str:
         name, form = found.groups()
         try:
             return format(names[name], form or "")[:_LONGEST]
-        except (KeyError, ValueError):  # no such number, or not of this form
-            return found[0]
+        except (KeyError, ValueError) as error:
+            msg = f"{INFO}: the template of a path has {found[0]!r}, for which there is no number of that form"
+            raise FormatError(msg) from error
 
     return _PLACE.sub(shown, template)

@@ -93,6 +93,13 @@ def test_classes_and_times_stay_whole_numbers_whatever_few_samples_have(role, dt
     assert layout_of(spec, *[zeros(2, dtype=one) for one in dtypes]).dtype == dtype
 
 
+def test_the_dtype_of_one_odd_file_is_not_that_of_all():
+    few = [zeros(2, dtype="uint8")] * 30
+    assert layout_of({}, *few, zeros(2, dtype="float64")).dtype == "uint8"
+    assert layout_of({}, *few[:18], zeros(2, dtype="float64")).dtype == "float64"  # 1 of 19
+    assert layout_of({}, *([zeros(dtype="int64")] * 30), zeros(dtype="float64")).dtype == "float64"  # 1 and 0.5 in JSON
+
+
 def test_a_field_that_few_samples_have_takes_no_room_where_it_is_absent():
     large = zeros(1000, 3)
     assert layout_of(None, large, None, None).dim == "fields.f"

@@ -362,6 +362,22 @@ def test_consolidated_metadata_of_a_group_within_count_too(tmp_path, version):
         container.read("data/x")
 
 
+@pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part")
+def test_consolidated_metadata_within_those_of_a_group_count_too(tmp_path):
+    path = tmp_path / "a.zarr"
+    group = zarr.open_group(str(path), mode="w", zarr_format=3).create_group("data").create_group("deep")
+    group.create_array("x", shape=(6,), chunks=(2,), dtype="f4", fill_value=0.5)[:4] = 1
+    inner = ("", "data", "data/deep", "data/deep/x")
+    root, data, deep, array = (json.loads((path / place / "zarr.json").read_text()) for place in inner)
+    inline = {"kind": "inline", "must_understand": False}
+    deep["consolidated_metadata"] = inline | {"metadata": {"x": array | {"fill_value": "NaN"}}}
+    root["consolidated_metadata"] = inline | {"metadata": {"data": data, "data/deep": deep}}
+    (path / "zarr.json").write_text(json.dumps(root))
+    assert np.isnan(zarr.open_group(str(path), mode="r")["data/deep/x"][:]).sum() == 2
+    with open_container(path) as container, pytest.raises(FormatError, match="metadata say fill_value"):
+        container.read("data/deep/x")
+
+
 def test_consolidated_metadata_of_the_other_version_are_refused(tmp_path):
     """zarr reads the array that the root says, whatever documents lie in its folder."""
     path = tmp_path / "a.zarr"

@@ -240,22 +240,26 @@ def test_the_meta_folder_is_among_the_files_of_an_item(tmp_path):
     assert source.files(item(folder, path)) == [path, *meta]
 
 
-def test_a_template_of_the_meta_folder_is_no_program(tmp_path):
+@pytest.mark.parametrize(
+    "place", ["{chunk_index.__class__}", "{chunk_index!s:0>3}", "{chunk_index:c}", "{other:03d}", "{{}}"]
+)
+def test_a_template_of_the_meta_folder_is_no_program(tmp_path, place):
     folder = v3(tmp_path / "data")
     path = folder / "meta/info.json"
-    path.write_text(path.read_text().replace("{chunk_index:03d}", "{chunk_index.__class__}"))
-    samples, unread = read(folder)
-    assert (len(samples), unread) == (3, [])
+    path.write_text(path.read_text().replace("{chunk_index:03d}", place))
+    with pytest.raises(FormatError, match=r"meta/info\.json: the template of a path has"):
+        read(folder)
 
 
-@pytest.mark.parametrize("form", ["06x", ">6", "d", "_d", "999d", "06s"])
+@pytest.mark.parametrize("form", ["06x", "_>6", "d", "_d", "999d"])
 def test_a_template_is_filled_as_python_does(form):
-    try:
-        wanted = f"data/{format(26, form)[:255]}.parquet"
-    except ValueError:  # no form of a number
-        wanted = f"data/{{n:{form}}}.parquet"
-    assert _filled(f"data/{{n:{form}}}.parquet", {"n": 26}) == wanted
-    assert _filled("{n:99999999999d}", {"n": 26}) == "{n:99999999999d}"  # a path of so many bytes
+    assert _filled(f"data/{{n:{form}}}.parquet", {"n": 26}) == f"data/{format(26, form)[:255]}.parquet"
+
+
+@pytest.mark.parametrize("form", ["06s", "99999999999d", "c", "+-d"])
+def test_a_form_that_is_none_of_a_number_is_refused(form):
+    with pytest.raises(FormatError, match="the template of a path has"):
+        _filled(f"data/{{n:{form}}}.parquet", {"n": 26})
 
 
 # ------------------------------------------------------------------------------------------------ tasks, rate, files

@@ -208,11 +208,13 @@ def test_a_flipped_bit_anywhere_in_a_shard_is_seen_by_its_hash(mds):
             every(open_source(schema(**MDS_SCHEMA), folder), item(paths[1]))
 
 
+@pytest.mark.parametrize("name", ["", "./", "a/../"])
 @pytest.mark.parametrize("mds", ["plain"], indirect=True)
-def test_a_shard_that_its_index_names_twice_is_refused(mds):
+def test_a_shard_that_its_index_names_twice_is_refused(mds, name):
     folder, paths = mds
     said = json.loads((folder / "index.json").read_text())
-    said["shards"].append({**said["shards"][0], "samples": 500})
+    other = {**said["shards"][0], "samples": 500}
+    said["shards"].append({**other, "raw_data": {**other["raw_data"], "basename": name + "shard.00000.mds"}})
     (folder / "index.json").write_text(json.dumps(said))
     with pytest.raises(FormatError, match="names it 2 times, so Streaming reads it as often"):
         every(open_source(schema(**MDS_SCHEMA), folder), item(paths[0]))
