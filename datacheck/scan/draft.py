@@ -156,7 +156,9 @@ def _of_records(data: Path, listing: Listing, readable: Sequence[str]) -> Draft 
     lines = [path for path in readable if path.lower().endswith(_LINES)]
     if not documents or len(documents) > _DOCUMENTS or 2 * _size(listing, documents + lines) < _size(listing, readable):
         return None
-    records = _alike_records(_inner(listing.root, documents), listing)
+    inner = _inner(listing.root, documents)
+    records = _alike_records(inner, listing)
+    records += [path for path in documents if path not in inner] if records else []  # damaged: a scan is to say so
     paths = sorted(records + lines)
     if not records or 2 * _size(listing, paths) < _size(listing, readable):
         return None

@@ -715,6 +715,8 @@ def test_records_in_json_lists_and_lines_are_samples_and_other_documents_are_not
     assert schema.fields.keys() == {"instruction", "output"}
     assert "not described: 2 .json files" in drafted.notes
     assert len(run_scan(schema, Request(folder)).table) == 69
+    (folder / "broken.json").write_bytes(b"<html>gone</html>")  # it may be one of them
+    assert parse_schema(draft(folder).text).samples.files == ("alpaca.json", "broken.json", "more.jsonl")
     (folder / "large.json").write_bytes(orjson.dumps({"text": "x" * 100_000}))  # now the lists are not the data
     assert parse_schema(draft(folder).text).samples.files == ("more.jsonl",)
 
