@@ -221,3 +221,17 @@ def test_fields_beyond_those_that_are_judged_are_named_by_themselves(tmp_path):
     schema = make_schema({"x": {"shape": ["P", 3]}}, samples={"files": "*.npz"})
     unchecked = run_scan(schema, Request(data, output=tmp_path / "out")).report.unchecked
     assert "1 field that the schema does not list, not judged (not read, or there are too many): velocity" in unchecked
+
+
+@pytest.mark.parametrize(
+    ("files", "samples", "warned"), [(20, 20, True), (20, 40, True), (19, 40, False), (9, 9, False)]
+)
+def test_files_that_are_not_read_and_lie_beside_samples_are_a_warning_however_small(files, samples, warned):
+    held = {f"+{i:02}.npy": 10_000 for i in range(samples)} | {f"{i:02}.ann": 10 for i in range(files)}
+    found = unread(past(**held))
+    assert [(one.severity, one.measured["files"]) for one in found] == ([(Severity.WARNING, files)] if warned else [])
+    if warned:
+        assert f"{files} files of a format that is not read (.ann, such as 00.ann)" in found[0].message
+    assert unread(past(**held), allow=True) == []
+    named = make_schema({"x": {}}, rules={"DC113": {"not_read": ["*.ann"]}})
+    assert unread(past(**held), named) == []

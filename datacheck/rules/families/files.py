@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, counted, listed, rule, stretches, those, unreadable, where_text
 from datacheck.rules.measures import form, numbers
 from datacheck.schema.model import Schema
-from datacheck.table import FAULT, NOT_LISTED, Rows
+from datacheck.table import FAULT, NOT_LISTED, Note, Rows
 
 Array = np.ndarray[Any, Any]
 
@@ -427,7 +427,7 @@ _NAMED = 3  # kinds of unread files that a message names
 
 @rule(
     "DC113", "unread-data", Severity.ERROR, Level.DATASET, per="sample", sees="all", span="all",
-    defaults={"share": 0.5, "not_read": (), "left_out": False},
+    defaults={"share": 0.5, "each": 0.5, "not_read": (), "left_out": False},
 )  # fmt: skip
 def unread_data(rows: Rows, case: Case) -> Iterator[Failure]:
     """Most bytes of the folder are in files that were not opened.
@@ -436,7 +436,7 @@ def unread_data(rows: Rows, case: Case) -> Iterator[Failure]:
         At least half of the bytes below DATA are in files that samples were read from. Readmes, licences, code,
         checksums and logs do not count, nor do files of a format that is read here and that the schema's patterns leave
         out (the verdict counts them as not read), nor companions in which no field lies, nor what the schema names in
-        ``not_read``.
+        ``not_read``. Files that no format reads, one for every second sample or more, are a warning, however small.
     Why it matters:
         A verdict speaks of what was read. In the folder of a ROS bag or of an Arrow dataset that is a configuration of
         some kB, and "nothing found" says nothing of the data.
@@ -446,7 +446,8 @@ def unread_data(rows: Rows, case: Case) -> Iterator[Failure]:
     When it is wrong:
         The other files are not what is trained on: ``--allow-unread``, or name them in ``not_read``.
     Options:
-        share: least share of the bytes (0.5). not_read: patterns of paths (``"*/rgb/*"``, ``*`` also stands for
+        share: least share of the bytes (0.5). each: files of one format for each sample that are a warning (0.5), from
+        ten files on. not_read: patterns of paths (``"*/rgb/*"``, ``*`` also stands for
         ``/``) that need not be read (none). left_out: files of a format that is read here and that the schema's
         patterns leave out count, too (false); ``datacheck init`` drafts it where its patterns are a guess.
     Bad::
@@ -475,6 +476,7 @@ def unread_data(rows: Rows, case: Case) -> Iterator[Failure]:
     unread = sum(int(note.about["bytes"]) for note in kinds)
     every = max((int(note.about["of"]) for note in kinds), default=0)
     if not every or every - unread >= case.options["share"] * every:
+        yield from _one_for_each(kinds, rows, case)
         return
     told = [
         f"{note.reason} ({counted(int(note.about['files']), 'file')}, {_percent(note.about['bytes'] / every)}, such as "
@@ -493,6 +495,26 @@ def unread_data(rows: Rows, case: Case) -> Iterator[Failure]:
         fix=f"{'. '.join([*ways, 'If training does not use them'])}: "
         "--allow-unread, or not_read of DC113 in the schema.",
     )
+
+
+def _one_for_each(kinds: Sequence[Note], rows: Rows, case: Case) -> Iterator[Failure]:
+    """Yield the kinds of files that lie beside samples without being read: annotations in a format of their own."""
+    for note in kinds:
+        files = int(note.about["files"])
+        if files >= max(_MANY, case.options["each"] * len(rows)):
+            yield Failure(
+                np.zeros(len(rows), bool),
+                f"{counted(files, 'file')} of a format that is not read ({note.reason}, such as {note.key}) lie beside "
+                f"{counted(len(rows), 'sample')}: what they say of these was not judged.",
+                measured={"files": files},
+                severity=Severity.WARNING,
+                kind=note.reason,
+                fix=f"{note.about['way'] + '. ' if note.about['way'] else ''}If training does not use them: "
+                "--allow-unread, or not_read of DC113 in the schema.",
+            )
+
+
+_MANY = 10  # files
 
 
 def _percent(share: float) -> str:
