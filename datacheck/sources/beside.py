@@ -140,15 +140,24 @@ def lost(named: Mapping[str, Sequence[str]], listing: Listing) -> Iterator[Note]
         if document not in lists:
             folders[document.rpartition("/")[0]].append(document)
     wanted = {name for within in folders.values() for document in within for name in named[document]}
-    there = {name for _, name in _ends(listing.entries.paths, wanted)}
+    there = {name for _, name in _ends(listing.entries.paths, wanted | set(map(_below, wanted)))}
     for folder, within in sorted(folders.items()):
         every = {name for document in within for name in named[document]}
-        gone = sorted(every - there)
+        gone = sorted(name for name in every - there if _below(name) not in there)
         have = len(every) - len(gone)
         if gone and have >= max(_LEAST_THERE, _SHARE_THERE * len(every)):
             who = within[0] if len(within) == 1 else f"the JSON documents of {folder or 'the folder'}"
             reason = f"not there, but named by {who}, as are {have:,} that are there"
             yield from _first(gone, reason, "gone")
+
+
+def _below(name: str) -> str:
+    """Return a name below its first folder, which may be that in which the data lie: ``data/rgb/1.png`` of ``data``.
+
+    A name in one folder alone stays as it is: others in other folders may be called as its file is.
+    """
+    _, _, rest = name.partition("/")
+    return rest if "/" in rest else name
 
 
 def _ends(paths: Iterable[str], wanted: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -118,6 +118,15 @@ def test_pictures_that_were_never_copied_are_not_missed(tmp_path):
     assert told(tmp_path) == []
 
 
+def test_pictures_named_from_the_folder_above_are_there(tmp_path):
+    put(tmp_path, *(f"images/{n:04}.jpg" for n in range(9)), *(f"other/{n:04}.jpg" for n in range(3)))
+    transforms(tmp_path, 9, "images")
+    (tmp_path / "more.json").write_text(json.dumps([f"data/other/{n:04}.jpg" for n in range(4)]))  # the folder is data
+    assert [key for key, _ in told(tmp_path)] == ["data/other/0003.jpg"]
+    (tmp_path / "more.json").write_text(json.dumps(["other/0009.jpg", "data/0001.jpg"]))  # 0001.jpg is no file of data
+    assert [key for key, _ in told(tmp_path)] == ["data/0001.jpg", "other/0009.jpg"]
+
+
 def test_pictures_in_another_folder_are_found_by_the_end_of_their_path(tmp_path):
     put(tmp_path, *(f"train2017/{n:04}.jpg" for n in range(9)))
     (tmp_path / "annotations").mkdir()
