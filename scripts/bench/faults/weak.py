@@ -182,8 +182,10 @@ def build(place: Place) -> str:
     except StorageError:
         left = [path for path in out.rglob("manifest.json") if ".building" not in path.parts] if out.exists() else []
         return f"published {left}" if left else ""
-    root = open_cache(built.path).manifest.content_root
-    return "" if root == place.root else f"published {built.valid} valid of {built.samples} samples"
+    if open_cache(built.path).manifest.content_root == place.root:
+        return ""
+    reasons = {why for why in run.table.reasons if why}
+    return f"published {built.valid} valid of {built.samples} samples: {sorted(reasons)[:3]}"
 
 
 def once(place: Place, what: Callable[[Place], str], reaper: Reaper) -> tuple[str, str]:
@@ -199,7 +201,8 @@ def once(place: Place, what: Callable[[Place], str], reaper: Reaper) -> tuple[st
         wrong, came = "", "failed"
     rows, _ = scanned(place)
     if rows != place.rows:
-        wrong = wrong or f"remembered: {[key for key, said in rows.items() if said != (place.rows or {})[key]]}"
+        other = {key: why for key, (why, valid) in rows.items() if (why, valid) != (place.rows or {})[key]}
+        wrong = wrong or f"remembered: {other}"
     return came, wrong
 
 
