@@ -124,7 +124,7 @@ class Watch:
         self._signs, self._budget, self._pid = signs, budget, pid
         self._items = task.get("items") or [None]
         self._silence_s, self._start_s = silence_s, max(silence_s, start_s)
-        self._since, self._sign = time.monotonic(), signs()
+        self._since, self._sign, self._waited = time.monotonic(), signs(), _waited(pid)
         self._whole_s, self._end = whole_s, self._since + self._start_s + whole_s
         self._at: int | None = None
         self._began = 0.0
@@ -154,7 +154,7 @@ class Watch:
             msg = f"not finished after {self._whole_s:,.0f} s, although it gives signs of life"
             raise OverdueError(msg, "endless")
         if sign != self._sign:
-            self._since, self._sign = time.monotonic(), sign
+            self._since, self._sign, self._waited = time.monotonic(), sign, _waited(self._pid)
         place, beats, nbytes = sign
         limit = self._silence_s if beats else self._start_s
         if nbytes >= 0:
@@ -165,7 +165,7 @@ class Watch:
         if silent > min(limit, STOPPED_S) and _is_stopped(self._pid):
             msg = f"the process that reads was stopped by a signal, for {min(limit, STOPPED_S):g} s"
             raise OverdueError(msg, "killed")
-        if silent > limit:
+        if silent > limit and silent - (_waited(self._pid) - self._waited) > limit:  # it may get no processor
             msg = f"still {'busy' if beats else 'starting'} after {limit:g} s"
             raise OverdueError(msg, "silent")
 
@@ -189,6 +189,14 @@ def _is_stopped(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"T"
     except OSError:  # it has just ended
         return False
+
+
+def _waited(pid: int) -> float:
+    """Return how many seconds a process has waited for a processor that others had."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_bytes().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):  # it has just ended, or the kernel does not count
+        return 0.0
 
 
 def _processor_time(pid: int) -> float:

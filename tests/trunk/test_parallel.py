@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from datacheck import child as child_module
-from datacheck import parallel
+from datacheck import parallel, pulse
+from datacheck.budget import WHOLE
 from datacheck.child import PARSER, _room, file_bytes
+from datacheck.cpus import usable_cpus
 from datacheck.errors import FormatError, MissingDependencyError, StorageError, UsageError
 from datacheck.parallel import Child, Limits, _result, ordered_map, run_task
 from datacheck.shapes import answers, int64, text
@@ -837,3 +839,31 @@ def test_an_item_that_an_idle_weak_machine_takes_again_is_tried_again(monkeypatc
     found = parallel._elsewhere(None, list, first, None)
     healthy = "healthy" in ways
     assert (found.payloads, len(found.deaths)) == ([["a"]] if healthy else [], 0 if healthy else 1)
+
+
+def test_a_child_that_gets_no_processor_is_not_silent(monkeypatch):
+    """Seconds in which it waits for one that others have say nothing of its item."""
+    waits = iter([0.0, 9.5, 9.5])
+    monkeypatch.setattr(pulse, "_waited", lambda pid: next(waits))
+    now = [100.0]
+    monkeypatch.setattr(pulse.time, "monotonic", lambda: now[0])
+    watch = pulse.Watch(lambda: (0, 1, -1), lambda item: WHOLE, os.getpid(), {"items": ["a"]}, 1.0, 1.0)
+    now[0] += 10  # of these it has waited for nine and a half
+    watch.look()
+    now[0] += 1
+    with pytest.raises(pulse.OverdueError, match="still busy after 1 s"):
+        watch.look()
+
+
+def test_the_kernel_tells_how_long_a_process_waits_for_a_processor():
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * usable_cpus() + 2)]
+    try:
+        end = time.monotonic() + 60
+        while max(pulse._waited(one.pid) for one in busy) < 0.2 and time.monotonic() < end:
+            time.sleep(0.05)
+        assert max(pulse._waited(one.pid) for one in busy) >= 0.2
+    finally:
+        for one in busy:
+            one.kill()
+            one.wait()
+    assert pulse._waited(busy[0].pid) == 0
