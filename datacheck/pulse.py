@@ -136,7 +136,7 @@ class Watch:
         Raises:
             OverdueError: it has done so for too long.
         """
-        self._since = time.monotonic()
+        self._since, self._waited = time.monotonic(), _waited(self._pid)
         self._answering = self._answering or self._since
         limit = max(self._silence_s, _ANSWER_S) + nbytes / _ANSWER_RATE
         if self._since - self._answering > limit:

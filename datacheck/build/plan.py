@@ -24,7 +24,7 @@ _PART_BYTES, _PATH_BYTES = 255, 2048  # of a name in a folder, and of a path bel
 SOURCE_BYTES = 256 << 20  # of source in one task
 _AGAIN = 1 / 16  # of what tasks read may be what others have read before
 _RARE = 0.5  # share of the samples; a field that fewer have takes no room where it is absent
-_ODD = 0.05  # share of the samples; a dtype that fewer have is not that of the others
+_ODD, _FEW_FLOATS = 0.05, 0.2  # share of the samples; where fewer have floats, the others stay whole numbers
 _WHOLE = frozenset({"class", "id", "instance", "labels", "segment", "timestamp", "tokens"})  # seldom floats
 _SAID = ("role", "unit", "frame", "centered", "columns", "order", "skeleton")
 
@@ -68,9 +68,9 @@ def resolve(schema: Schema, seen: Mapping[str, Seen], valid: Array) -> dict[str,
 
     Notes:
         What the schema declares stands. What it leaves open is what most valid samples have, ties to the smaller
-        sizes; an undeclared dtype is the smallest that holds all of theirs (of int64 and uint64, which none does, and
-        of classes, ids and times, the one that most have); an undeclared first axis is fixed where they all agree and
-        half of the samples have the field, else ragged. Samples that do not fit cannot be made.
+        sizes; an undeclared dtype is the smallest that holds all of theirs, but for a few odd ones (see
+        `_common_dtype`); an undeclared first axis is fixed where they all agree and half of the samples have the field,
+        else ragged. Samples that do not fit cannot be made.
     """
     specs: dict[str, ArraySpec] = {}
     for name in sorted(seen):
@@ -131,19 +131,23 @@ def _most(counted: Iterable[tuple[int, Any]]) -> Any:
 
 
 def _common_dtype(found: Sequence[tuple[int, Signature]], role: str | None) -> str:
-    """Return the smallest dtype that holds all, of samples of which so many have each signature.
+    """Return the dtype of samples of which so many have each signature: the smallest that holds all that count.
 
     Notes:
-        Whole numbers become no floats where none are floats (NumPy says so of int64 and uint64), nor do those that
-        most samples have of a role whose whole numbers floats may not hold. A dtype of an array that hardly a sample
-        has does not count: one odd file makes no pictures of floats. Of single numbers all count: JSON has 1 and 0.5.
+        Whole numbers become no floats where none are floats: NumPy says so of int64 and uint64. Nor do they where
+        floats are a few odd samples: of classes, ids and times, and of arrays of two axes or more, such as pictures.
+        Of other numbers all count: JSON writes 1 and 0.5.
     """
-    total = sum(n for n, _ in found)
-    dtypes = [(n, signature.dtype) for n, signature in found if n >= _ODD * total or not signature.rank]
-    common, most = np.result_type(*sorted({dtype for _, dtype in dtypes})), _most(dtypes)
-    kinds = {np.dtype(dtype).kind for _, dtype in dtypes}
-    whole = kinds <= set("biu") or (role in _WHOLE and np.dtype(most).kind in "iu")
-    return layout.zarr_type(most if whole and common.kind == "f" else common.name)
+    counts: Counter[str] = Counter()
+    for n, signature in found:
+        counts[signature.dtype] += n
+    most = _most((n, dtype) for dtype, n in counts.items())
+    floats = {dtype for dtype in counts if np.dtype(dtype).kind in "fc"}
+    few = _FEW_FLOATS if role in _WHOLE else _ODD if found[0][1].rank > 1 else 0.0
+    if most not in floats and sum(counts[dtype] for dtype in floats) < few * counts.total():
+        counts = Counter({dtype: n for dtype, n in counts.items() if dtype not in floats})
+    common = np.result_type(*sorted(counts))
+    return layout.zarr_type(most if common.kind == "f" and floats.isdisjoint(counts) else common.name)
 
 
 # ---------------------------------------------------------------------------------------------- shards and tasks
@@ -166,7 +170,8 @@ def without_odd(
     for name in sorted(specs):
         for outer in _around(name, specs):
             rarer, other = sorted((outer, name), key=counts.__getitem__)
-            if rarer in few and counts[rarer] < counts[other] and why.keys().isdisjoint((outer, name)):
+            rarer = name if counts[rarer] == counts[other] and name in few else rarer
+            if rarer in few and why.keys().isdisjoint((outer, name)):
                 why[rarer] = _both(outer, name)
     said = [
         f"{reason} ({counts[name]:,} of {int(valid.sum()):,} samples, such as {samples.keys[int(have[name].argmax())]})"

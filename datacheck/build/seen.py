@@ -173,7 +173,8 @@ def survey(
     records = partial(_records, tasks, workers, scheduler, sandbox_of(root, roots, schema), progress)
     seen, counts = _noted(records(), keys, most)
     if len(counts) > most:
-        seen, _ = _noted(records(), keys, most, _most_common(counts, len(keys), most))
+        seen.clear()
+        seen, _ = _noted(records(), keys, most, _most_common(counts, len(keys), most, schema.fields))
     return dict(sorted(seen.items())), len(counts) - len(seen)
 
 
@@ -203,13 +204,13 @@ def _noted(
     return seen, counts
 
 
-def _most_common(counts: Mapping[str, int], samples: int, most: int) -> set[str]:
-    """Return the names of the fields that the most samples have, ties by name.
+def _most_common(counts: Mapping[str, int], samples: int, most: int, listed: Collection[str]) -> set[str]:
+    """Return the names of the fields that the schema lists, and of those that the most samples have, ties by name.
 
     Raises:
         UsageError: half of the samples or more have more of them.
     """
-    names = sorted(counts, key=lambda name: (-counts[name], name))
+    names = sorted(counts, key=lambda name: (name not in listed, -counts[name], name))
     if 2 * counts[names[most]] >= samples:
         raise UsageError(_too_many(samples, most))
     return set(names[:most])

@@ -1,7 +1,7 @@
 """Text: tables of numbers (.txt, .csv, .tsv, .xyz, .pts) as "table", a JSON object as its entries, else "text".
 
 A .csv or .tsv with a line of names, of which a column holds words or times, gives each column by its name: numbers
-(empty cells are NaN), times as whole seconds since 1970, words as a list of texts.
+and times, these as seconds since 1970 (empty cells are NaN), words as a list of texts. Members of archives are not cut.
 
 A table may start with one line of column names (then also "columns") or with its number of rows (.pts, .xyz), behind
 lines that begin with "#" (trajectories of TUM RGB-D and EuRoC), of which the last may hold the names.
@@ -186,15 +186,14 @@ def _open(path: Place, hint: Hint) -> Values:
 
 _BETWEEN_CELLS = {".csv": ",", ".tsv": "\t"}
 _BOM = b"\xef\xbb\xbf"
-_NAMES_BYTES, _COLUMNS = 1 << 16, 4096  # of the line of names
+_NAMES_BYTES, _COLUMNS, _LEAST = 1 << 16, 4096, 2  # of the line of names; fewest rows
 _EMPTY = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?|\d\d?[/.]\d\d?[/.]\d{2,4}|\d\d?:\d\d")
 
 
 def _columns(data: bytes, between: str) -> dict[str, Any] | None:
     """Return the columns of a table with a line of names, None where a text is none."""
-    first = data[:_NAMES_BYTES].partition(b"\n")[0].decode("utf-8", "replace")
-    names = next(csv.reader([first.rstrip("\r")], delimiter=between), [])
+    names = _names_of_columns(data, between)
     if not 2 <= len(set(names)) == len(names) <= _COLUMNS or any(map(_no_name, names)):
         return None
     import pyarrow as pa  # noqa: PLC0415  0.1 s, for such tables only
@@ -207,14 +206,22 @@ def _columns(data: bytes, between: str) -> dict[str, Any] | None:
             tables.ParseOptions(delimiter=between, newlines_in_values=True),
             tables.ConvertOptions(null_values=_EMPTY, check_utf8=True),
         )
+        if table.num_rows < _LEAST or table.num_columns != len(names):
+            return None
+        columns = {name: _of_column(pa, table.column(place)) for place, name in enumerate(names)}
     except pa.ArrowInvalid:  # rows of other lengths
         return None
-    if table.num_rows < _LEAST or table.column_names != names:
-        return None
-    return {name: values for name in names if (values := _of_column(pa, table[name])) is not None}
+    return {name: values for name, values in columns.items() if values is not None}
 
 
-_LEAST = 2  # rows of a table
+def _names_of_columns(data: bytes, between: str) -> list[str]:
+    """Return the cells of the first line; the first one without a name is the index that pandas writes."""
+    first = data[:_NAMES_BYTES].partition(b"\n")[0].decode("utf-8", "replace")
+    try:
+        first_name, *names = next(csv.reader([first.rstrip("\r")], delimiter=between), [""])
+    except csv.Error:
+        return []
+    return [first_name or "index", *names]
 
 
 def _no_name(name: str) -> bool:
@@ -226,12 +233,13 @@ def _of_column(pa: Any, column: Any) -> Any:
     kind = column.type
     if pa.types.is_null(kind):
         return None
-    if pa.types.is_timestamp(kind) and not column.null_count:
-        return np.asarray(column.cast(pa.timestamp("s"), safe=False).cast(pa.int64()).to_numpy())
-    if pa.types.is_boolean(kind) and not column.null_count:
-        return np.asarray(column.to_numpy())
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return np.asarray((column.cast(pa.float64()) if column.null_count else column).to_numpy())
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        micros = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+        return np.asarray(micros.to_numpy()) / 1e6  # an empty cell is NaN by now
+    if pa.types.is_boolean(kind) and column.null_count:
+        column = column.cast(pa.int8())
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return np.asarray((column.cast(pa.float64(), safe=False) if column.null_count else column).to_numpy())
     return column.cast(pa.string()).fill_null("").to_pylist()
 
 

@@ -130,7 +130,8 @@ def _kept(report: Report) -> str:
 def _answer(report: Report) -> Text:
     listed = report.dataset["samples"]["listed"]
     unfit = listed - report.valid
-    if not unfit and any(finding.code == UNREAD for finding in report.findings):
+    unread = any(one.code == UNREAD and one.severity is Severity.ERROR for one in report.findings)
+    if not unfit and unread:
         fit = "most of the data was not read"
     elif not unfit:
         fit = (

@@ -51,21 +51,29 @@ def is_mostly_holes(descriptor: int, status: os.stat_result) -> bool:
 
 
 def written_bytes(descriptor: int) -> int:
-    """Return the bytes of a file that are no holes; of a folder those that are stored of all files in it.
+    """Return the bytes of a file, or of all files in a folder, that are no holes.
 
     Raises:
         OSError: the folder cannot be read.
     """
     status = os.fstat(descriptor)
     if stat.S_ISDIR(status.st_mode):
-        inside = (
-            os.stat(name, dir_fd=folder, follow_symlinks=False)
-            for _, _, names, folder in os.fwalk(dir_fd=descriptor)
-            for name in names
-        )
-        return sum(min(one.st_size, 512 * one.st_blocks) for one in inside)
+        walked = os.fwalk(dir_fd=descriptor)
+        return sum(_written_in(folder, name) for _, _, names, folder in walked for name in names)
     missing = 512 * status.st_blocks < status.st_size
     return status.st_size - (_holes(descriptor, status.st_size) if missing else 0)
+
+
+def _written_in(folder: int, name: str) -> int:
+    """Return the bytes of a file in a folder that are no holes, 0 for anything else."""
+    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if not stat.S_ISREG(status.st_mode) or status.st_size <= 512 * status.st_blocks:
+        return status.st_size if stat.S_ISREG(status.st_mode) else 0
+    opened = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
+    try:
+        return status.st_size - _holes(opened, status.st_size)
+    finally:
+        os.close(opened)
 
 
 def _has_holes(descriptor: int, size: int, most: int) -> bool:

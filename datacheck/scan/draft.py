@@ -166,7 +166,7 @@ def _of_records(data: Path, listing: Listing, readable: Sequence[str]) -> Draft 
     files = [re.sub(r"\{\w+\}", "*", text) for text in patterns(ends)]
     if len(records) < len(documents) or any(not path.endswith(end) for some, end in ends for path in some):
         files = paths  # a pattern would take other documents, too
-    if any(set(path) & set("{}*?[]") for path in paths) and files is paths:
+    if files is paths and (len(paths) > _DOCUMENTS or any(set(path) & set("{}*?[]") for path in paths)):
         return None
     said = {"datacheck": 1, "name": _name(data), "samples": {"files": files, "each": "line"}}
     look = _look(_open(said), listing)
@@ -183,7 +183,8 @@ def _alike_records(inner: Mapping[str, str], listing: Listing) -> list[str]:
     if sum(int(count) for count, *_ in lists.values()) < _MANY * len(lists):  # rather the steps of a sample
         return []
     keys = {path: set(names) for path, (_, *names) in lists.items()}
-    large = [path for path in keys if _NEXT_TO_NOTHING**2 * _size(listing, [path]) >= _size(listing, list(keys))]
+    largest = max((_size(listing, [path]) for path in keys), default=0)
+    large = [path for path in keys if _NEXT_TO_NOTHING**2 * _size(listing, [path]) >= largest]
     common = set[str]().union(*(keys[path] for path in large))
     return sorted(path for path in keys if path in large or keys[path] & common)
 

@@ -15,8 +15,10 @@ import numpy as np
 
 from datacheck.errors import DatacheckError, FormatError, MissingDependencyError, UsageError
 from datacheck.formats.base import open_container
+from datacheck.formats.jsonl import BOM
 from datacheck.numbered import storable
 from datacheck.rules.measures import positions, reduced
+from datacheck.runtime.beneath import File
 from datacheck.sample import Block, Column
 from datacheck.schema.model import MOST_FIELDS, Schema
 from datacheck.shapes import answers, finite, int64, natural, text
@@ -35,6 +37,7 @@ _MOST_SEEN = 5 * MOST_FIELDS  # names: a draft declares none of more than it may
 _NAMES = 50  # of values that are not read, or keys of a record
 _KEY = 100  # letters of one
 RECORDS = "records"
+_HEAD = 1 << 10
 _ROWS = 1000  # of a table, of which most differ or not
 _EPISODE = re.compile(r"/(?:demo|episode|ep|traj|trajectory)_?\*$")  # a file may hold one only
 
@@ -118,12 +121,19 @@ def inner_groups(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
         try:
             with closing(open_container(folders.file(data["path"]))) as container:
                 names = container.names()
-                records = _of_records(container.read("records")) if names == ["records"] else []
+                listed = names == ["records"] and _is_list(folders.file(data["path"]))
+                records = _of_records(container.read("records")) if listed else []
                 own = "key" if container.keys() else _alike(storable(names))
                 found[data["path"]] = "\n".join([RECORDS, *records]) if records else own
         except DatacheckError:
             continue
     return {"found": found}
+
+
+def _is_list(place: File) -> bool:
+    """Tell whether a document begins as a list: an object may have its records under that name."""
+    with place.open(buffering=0) as file:
+        return file.read(_HEAD).removeprefix(BOM).lstrip().startswith(b"[")
 
 
 def _of_records(value: Any) -> list[str]:

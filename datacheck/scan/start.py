@@ -60,9 +60,10 @@ def check_layout(run: ScanRun, data: Path) -> None:
         return
     from datacheck.scan.misfit import typed  # noqa: PLC0415  as below
 
+    wanted = reasons[0].removeprefix(f"DC101 {NO_GROUP} ")
     msg = (
-        f"{data}: no built-in schema fits. The names of its files are those of {run.schema.name}, but "
-        f"{reasons[0].removeprefix('DC101 ')}: datacheck init {typed(data)} drafts a schema from what is in them"
+        f"{data}: no built-in schema fits. Its files are called as those of {run.schema.name}, but none holds a group "
+        f"like {wanted}: datacheck init {typed(data)} drafts a schema from what is in them"
     )
     raise UsageError(msg)
 

@@ -140,10 +140,12 @@ def lost(named: Mapping[str, Sequence[str]], listing: Listing) -> Iterator[Note]
         if document not in lists:
             folders[document.rpartition("/")[0]].append(document)
     wanted = {name for within in folders.values() for document in within for name in named[document]}
-    there = {name for _, name in _ends(listing.entries.paths, wanted | set(map(_below, wanted)))}
+    own = {part for path in listing.entries.paths for part in path.split("/")[:-1]}
+    below = {name: _below(name) for name in wanted if name.partition("/")[0] not in own}
+    there = {name for _, name in _ends(listing.entries.paths, wanted.union(below.values()))}
     for folder, within in sorted(folders.items()):
         every = {name for document in within for name in named[document]}
-        gone = sorted(name for name in every - there if _below(name) not in there)
+        gone = sorted(name for name in every - there if below.get(name) not in there)
         have = len(every) - len(gone)
         if gone and have >= max(_LEAST_THERE, _SHARE_THERE * len(every)):
             who = within[0] if len(within) == 1 else f"the JSON documents of {folder or 'the folder'}"
@@ -152,7 +154,7 @@ def lost(named: Mapping[str, Sequence[str]], listing: Listing) -> Iterator[Note]
 
 
 def _below(name: str) -> str:
-    """Return a name below its first folder, which may be that in which the data lie: ``data/rgb/1.png`` of ``data``.
+    """Return a name below its first folder, which may be that of the data: ``data/rgb/1.png`` where DATA is ``data``.
 
     A name in one folder alone stays as it is: others in other folders may be called as its file is.
     """

@@ -309,9 +309,13 @@ def _filled(template: str, names: Mapping[str, int | str]) -> str:
     def shown(found: re.Match[str]) -> str:
         name, form = found.groups()
         try:
-            return format(names[name], form or "")[:_LONGEST]
+            said = format(names[name], form or "")
         except (KeyError, ValueError) as error:
             msg = f"{INFO}: the template of a path has {found[0]!r}, for which there is no number of that form"
             raise FormatError(msg) from error
+        if len(said) > _LONGEST:
+            msg = f"{INFO}: the template of a path has {found[0]!r}, which makes a name of {len(said):,} letters"
+            raise FormatError(msg)
+        return said
 
     return _PLACE.sub(shown, template)

@@ -144,7 +144,7 @@ class LineSource(Source):
 
     def is_packed(self, item: Item) -> bool:
         """Tell whether lines are packed; a list in one JSON document is parsed whole each time."""
-        return item.path.lower().endswith((".jsonl.gz", ".ndjson.gz"))
+        return item.path.lower().endswith(".jsonl.gz")
 
     def cut(self, item: Item) -> Iterator[tuple[tuple[int, int, int], str]] | None:
         """Return the parts of a large file of plain lines: about 64 MB each, or 262,144 lines."""

@@ -106,3 +106,8 @@ def test_fields_of_one_odd_file_are_left_out_where_there_are_too_many(tmp_path, 
     monkeypatch.setattr(seen, "_MOST_NAMES", 7)
     with pytest.raises(UsageError, match="4 samples have more than 7 fields"):
         seen.survey(spec, tmp_path, {}, items, keys)
+
+
+def test_fields_that_the_schema_lists_are_not_left_out_for_others():
+    counts = {"rare": 1, **{f"v{n}": 9 for n in range(5)}, "odd": 1}
+    assert seen._most_common(counts, 20, 3, {"rare", "*"}) == {"rare", "v0", "v1"}

@@ -168,7 +168,7 @@ def test_a_table_of_words_and_times_gives_its_columns(tmp_path, name, between):
     text = TABLE if between == "," else TABLE.replace("a, ", "a ").replace(",", "\t")
     (tmp_path / name).write_text("\ufeff" + text, encoding="utf-8")
     found = read_all(tmp_path / name)
-    assert found.pop("when").tolist() == [1396310400, 1396310700]  # date -u -d "2014-04-01 00:05:00" +%s
+    assert found.pop("when").tolist() == [1396310400.0, 1396310700.0]  # date -u -d "2014-04-01 00:05:00" +%s
     assert found.pop("place") == ["Köln", 'a, "b"\nc' if between == "," else 'a "b"\nc']
     assert (found["count"].dtype, found.pop("count").tolist()) == (np.int64, [20, -3])
     share = found.pop("share")
@@ -198,3 +198,28 @@ def test_what_is_no_table_of_columns_is_a_text(tmp_path, text):
 def test_columns_are_those_of_tables_by_their_ending_alone(tmp_path):
     (tmp_path / "a.txt").write_text(TABLE, encoding="utf-8")
     assert list(read_all(tmp_path / "a.txt")) == ["text"]
+
+
+def test_cells_of_a_table_that_are_empty_are_nan_and_fractions_of_seconds_stay(tmp_path):
+    lines = ["time,day,stamp,ok,name", "2020-01-01 00:00:00.1,2020-01-02,1403636579763555584,true,a", ",,,,b",
+             "2020-01-01 00:00:00.35,1970-01-02,1403636579763555600,false,c"]  # fmt: skip
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    found = read_all(tmp_path / "a.csv")
+    assert found["name"] == ["a", "b", "c"]
+    assert np.isnan([found[name][1] for name in ("time", "day", "stamp", "ok")]).all()
+    assert found["time"][[0, 2]].tolist() == [1577836800.1, 1577836800.35]
+    assert found["day"][[0, 2]].tolist() == [1577923200.0, 86400.0]
+    assert found["stamp"][0] == 1403636579763555584.0
+    assert found["ok"][[0, 2]].tolist() == [1.0, 0.0]
+
+
+def test_a_table_of_pandas_has_its_index(tmp_path):
+    (tmp_path / "a.csv").write_text(",place,n\n0,Rome,1\n1,Oslo,2\n")
+    assert {name: list(values) for name, values in read_all(tmp_path / "a.csv").items()} == {
+        "index": [0, 1], "place": ["Rome", "Oslo"], "n": [1, 2],
+    }  # fmt: skip
+
+
+def test_lines_that_end_as_on_old_macs_are_a_text(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"a,b\rx,1\ry,2\r")
+    assert list(read_all(tmp_path / "a.csv")) == ["text"]

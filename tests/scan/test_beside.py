@@ -123,6 +123,8 @@ def test_pictures_named_from_the_folder_above_are_there(tmp_path):
     transforms(tmp_path, 9, "images")
     (tmp_path / "more.json").write_text(json.dumps([f"data/other/{n:04}.jpg" for n in range(4)]))  # the folder is data
     assert [key for key, _ in told(tmp_path)] == ["data/other/0003.jpg"]
+    (tmp_path / "more.json").write_text(json.dumps(["images/other/0001.jpg"]))  # another folder of these data
+    assert [key for key, _ in told(tmp_path)] == ["images/other/0001.jpg"]
     (tmp_path / "more.json").write_text(json.dumps(["other/0009.jpg", "data/0001.jpg"]))  # 0001.jpg is no file of data
     assert [key for key, _ in told(tmp_path)] == ["data/0001.jpg", "other/0009.jpg"]
 

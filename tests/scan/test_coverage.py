@@ -231,7 +231,7 @@ def test_files_that_are_not_read_and_lie_beside_samples_are_a_warning_however_sm
     found = unread(past(**held))
     assert [(one.severity, one.measured["files"]) for one in found] == ([(Severity.WARNING, files)] if warned else [])
     if warned:
-        assert f"{files} files of a format that is not read (.ann, such as 00.ann)" in found[0].message
+        assert f"{files} files that were not read (.ann, such as 00.ann)" in found[0].message
     assert unread(past(**held), allow=True) == []
     named = make_schema({"x": {}}, rules={"DC113": {"not_read": ["*.ann"]}})
     assert unread(past(**held), named) == []

@@ -726,7 +726,10 @@ def test_files_that_are_called_as_those_of_a_layout_and_hold_other_groups_are_dr
     with h5py.File(tmp_path / "d/demo.hdf5", "w") as file:
         for i in range(5):
             file[f"demo_{i}/action"] = np.random.default_rng(i).normal(size=(30, 2))
-    with pytest.raises(UsageError, match=r"names of its files are those of robomimic, but .* init .* drafts a schema"):
+    with pytest.raises(
+        UsageError,
+        match=r"called as those of robomimic, but none holds a group like /data/demo_.* init .* drafts a schema",
+    ):
         scan(tmp_path / "d", output=tmp_path / "out")
     schema = parse_schema(draft(tmp_path / "d").text)
     assert schema.samples.each == "/demo_*"
@@ -749,3 +752,10 @@ def test_rows_of_numbers_that_nearly_all_have_one_length_are_of_that_length(tmp_
     for i in range(0, 60, 9):  # now they have many lengths
         np.save(tmp_path / f"d/{i:02}.npy", np.random.default_rng(i).normal(size=22 + i))
     assert "array: {shape: [P]," in draft(tmp_path / "d").text
+
+
+def test_many_lists_of_like_size_are_lists_of_records(tmp_path):
+    for i in range(130):
+        rows = [{"instruction": f"Say {i} {n} " * 9, "output": "yes"} for n in range(40)]
+        (tmp_path / f"{i:03}.json").write_bytes(orjson.dumps(rows))
+    assert parse_schema(draft(tmp_path).text).samples.each == "line"

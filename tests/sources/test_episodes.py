@@ -251,12 +251,12 @@ def test_a_template_of_the_meta_folder_is_no_program(tmp_path, place):
         read(folder)
 
 
-@pytest.mark.parametrize("form", ["06x", "_>6", "d", "_d", "999d"])
+@pytest.mark.parametrize("form", ["06x", "_>6", "d", "_d", "255d"])
 def test_a_template_is_filled_as_python_does(form):
-    assert _filled(f"data/{{n:{form}}}.parquet", {"n": 26}) == f"data/{format(26, form)[:255]}.parquet"
+    assert _filled(f"data/{{n:{form}}}.parquet", {"n": 26}) == f"data/{format(26, form)}.parquet"
 
 
-@pytest.mark.parametrize("form", ["06s", "99999999999d", "c", "+-d"])
+@pytest.mark.parametrize("form", ["06s", "99999999999d", "999d", "c", "+-d"])
 def test_a_form_that_is_none_of_a_number_is_refused(form):
     with pytest.raises(FormatError, match="the template of a path has"):
         _filled(f"data/{{n:{form}}}.parquet", {"n": 26})

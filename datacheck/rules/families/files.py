@@ -422,7 +422,7 @@ def placeholder_sample(rows: Rows, case: Case) -> Iterator[Failure]:
         )
 
 
-_NAMED = 3  # kinds of unread files that a message names
+_NAMED, _MANY = 3, 10  # kinds of unread files that a message names; fewest files that lie beside samples
 
 
 @rule(
@@ -504,7 +504,7 @@ def _one_for_each(kinds: Sequence[Note], rows: Rows, case: Case) -> Iterator[Fai
         if files >= max(_MANY, case.options["each"] * len(rows)):
             yield Failure(
                 np.zeros(len(rows), bool),
-                f"{counted(files, 'file')} of a format that is not read ({note.reason}, such as {note.key}) lie beside "
+                f"{counted(files, 'file')} that were not read ({note.reason}, such as {note.key}) lie beside "
                 f"{counted(len(rows), 'sample')}: what they say of these was not judged.",
                 measured={"files": files},
                 severity=Severity.WARNING,
@@ -512,9 +512,6 @@ def _one_for_each(kinds: Sequence[Note], rows: Rows, case: Case) -> Iterator[Fai
                 fix=f"{note.about['way'] + '. ' if note.about['way'] else ''}If training does not use them: "
                 "--allow-unread, or not_read of DC113 in the schema.",
             )
-
-
-_MANY = 10  # files
 
 
 def _percent(share: float) -> str:
