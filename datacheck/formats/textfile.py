@@ -218,10 +218,10 @@ def _names_of_columns(data: bytes, between: str) -> list[str]:
     """Return the cells of the first line; the first one without a name is the index that pandas writes."""
     first = data[:_NAMES_BYTES].partition(b"\n")[0].decode("utf-8", "replace")
     try:
-        first_name, *names = next(csv.reader([first.rstrip("\r")], delimiter=between), [""])
+        names = next(csv.reader([first.rstrip("\r")], delimiter=between), [])
     except csv.Error:
         return []
-    return [first_name or "index", *names]
+    return ["index", *names[1:]] if names[:1] == [""] else names
 
 
 def _no_name(name: str) -> bool:

@@ -188,6 +188,7 @@ def test_a_table_of_words_and_times_gives_its_columns(tmp_path, name, between):
         "a,\nx,1\ny,2\n",  # no name
         "one line of prose, with a comma\nand another one\nand a third\n",
         "words\nred\nblue\n",
+        "\na,b\nx,1\ny,2\n",  # an empty line in the place of names
     ],
 )
 def test_what_is_no_table_of_columns_is_a_text(tmp_path, text):
