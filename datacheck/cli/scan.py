@@ -160,9 +160,9 @@ unread_option = click.option(
 @click.option(
     "--level",
     type=click.Choice(["structure", "numeric", "deep"]),
-    default="numeric",
-    show_default=True,
-    help="How deep to read: headers only, all values but pixels, everything.",
+    default=None,
+    help="How deep to read: headers only, all values but pixels, everything. Default: deep where the files have 64 MB "
+    "at most, else numeric.",
 )
 @baseline_option
 @unread_option

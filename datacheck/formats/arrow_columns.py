@@ -2,7 +2,8 @@
 
 Columns are arrays of all rows: numbers, dates as their count, and lists of numbers of one length as one more axis each;
 columns of text are JSON lists of text. Lists of different lengths are JSON, too. A column of any other type (bytes,
-records) is absent, and reading it says why. An empty place (null) is an error: no number is made up for it.
+records) is absent, and reading it says why. An empty place (null) is NaN among floats and "" among texts; anywhere else
+it is an error: no whole number, time or list is made up for it.
 """
 
 from __future__ import annotations
@@ -229,7 +230,7 @@ def _leaf(pa: Any, kind: Any) -> Any:
         if pa.types.is_dictionary(kind) or _is_list(pa, kind):
             kind = kind.value_type
         else:
-            return kind if _is_number(pa, kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind) else None
+            return kind if _is_number(pa, kind) or _is_text(pa, kind) else None
     return None
 
 
@@ -243,6 +244,10 @@ def _holds_bytes(pa: Any, kind: Any) -> bool:
 
 def _is_list(pa: Any, kind: Any) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_text(pa: Any, kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _is_number(pa: Any, kind: Any) -> bool:
@@ -276,7 +281,7 @@ def _widths(pa: Any, rows: Any) -> Array:
         lengths = rows.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
         ends = np.concatenate([[0], np.cumsum(_widths(pa, rows.flatten()))])
         return np.asarray(8 + np.diff(ends[np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])]))
-    if pa.types.is_string(rows.type) or pa.types.is_large_string(rows.type):
+    if _is_text(pa, rows.type):
         offsets = np.frombuffer(rows.buffers()[1], np.int64 if pa.types.is_large_string(rows.type) else np.int32)
         return 8 + np.diff(offsets[rows.offset : rows.offset + len(rows) + 1]).astype(np.int64)
     kind = rows.type.index_type if pa.types.is_dictionary(rows.type) else rows.type
@@ -303,6 +308,10 @@ def _decoded(pa: Any, rows: Any, stored: int) -> Any:
 def _values(pa: Any, rows: Any, first: int, stored: int) -> Any:
     """Return an Arrow array as numbers with an axis for each level of lists, or as JSON where that cannot be."""
     rows = _decoded(pa, rows, stored) if pa.types.is_dictionary(rows.type) else rows
+    if rows.null_count and pa.types.is_floating(rows.type):
+        return plain(np.asarray(rows.to_numpy(zero_copy_only=False)))  # with NaN in empty places
+    if rows.null_count and _is_text(pa, rows.type):
+        rows = rows.fill_null("")
     if rows.null_count:
         empty = int(np.argmin(rows.is_valid().to_numpy(zero_copy_only=False)))
         msg = f"entry {first + empty:,} is empty (null)"

@@ -2,8 +2,8 @@
 
 Names are those of the columns. What is a value: numbers, times (as whole numbers of the unit that the file says), text,
 and lists of them; lists of different lengths and lists of texts are JSON, one entry per row. Bytes (pictures) and
-records are no values: they are not listed, and reading one says why. An empty place (null) is an error: no number is
-made up for it.
+records are no values: they are not listed, and reading one says why. An empty place (null) is NaN among floats, ""
+among texts, elsewhere an error: no whole number, time or list is made up for it.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from datacheck.judging.served import served
 from datacheck.registry import find_in
 from datacheck.rules import rules_for
 from datacheck.rules.base import counted
-from datacheck.sample import Block
+from datacheck.sample import Block, Depth
 from datacheck.scan import places
 from datacheck.scan.baseline import apply as apply_baseline
 from datacheck.scan.baseline import read as read_baseline
@@ -96,7 +96,7 @@ def run_audit(schema: Schema, audit: Audit, request: Request, progress: Progress
     baseline = None if request.baseline is None else read_baseline(request.baseline)
     reference = None if request.reference is None else read_reference(request.reference, schema)
     find_in(request.paths)
-    choices = [of_samples(choice) for choice in choose_rules(placed, rules_for(placed), request.level)]
+    choices = [of_samples(choice) for choice in choose_rules(placed, rules_for(placed), _level(request))]
     place = places.place_of(schema, Path(audit.factory), audit.split or "loader", {}, request.output)
     seen = _First(placed, audit, request, choices, progress)
     seen.read()
@@ -166,6 +166,11 @@ class _Progress:
             self.told(Tick(self.samples, length, 0, 0, self.samples, 0, self.doing))
 
 
+def _level(request: Request) -> Depth:
+    """Return how deep what a loader returns is judged; its size is not known beforehand."""
+    return request.level or "numeric"
+
+
 class _First:
     """The first pass: every sample read once, in order, in one process; what rules and later passes need of it."""
 
@@ -176,7 +181,7 @@ class _First:
         self.whole = whole_fields(schema)
         self.loader = Loader(audit.factory, self.whole, request.limits)
         self.table, self.deaths = Table(), list[dict[str, str]]()
-        self._bench = Bench(schema, measures_of(choices, request.level))
+        self._bench = Bench(schema, measures_of(choices, _level(request)))
         self._shaper = Shaper(schema, audit.factory)
         self._tell = _Progress(progress)
         self._fields: dict[int, dict[str, int]] = {}
@@ -306,7 +311,7 @@ def _state(audit: Audit, seen: _First) -> Past:
 def _report(
     schema: Schema, state: Past, request: Request, seen: _First, judged: Judged, began: float, unseen: Sequence[str]
 ) -> Report:
-    facts = Facts(schema, state.listing.root, state, began, 0, 0, request.level)
+    facts = Facts(schema, state.listing.root, state, began, 0, 0, _level(request))
     report = report_of(facts, request.command, request.fail_on, judged)
     digest = digest_bytes(np.ascontiguousarray(seen.digests, dtype="<u8").tobytes())
     dataset = report.dataset | {"digest": digest, "bytes": int(seen.table.nbytes.sum())}

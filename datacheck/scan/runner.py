@@ -42,6 +42,7 @@ from datacheck.table import Note, Table
 
 Array = np.ndarray[Any, Any]
 FailOn = Literal["error", "warning", "never"]
+SMALL = 1 << 26  # bytes of a dataset of which pixels are read without being asked for: some seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +88,8 @@ class Request:
         reference: folder of a finished run to compare with.
         baseline: file of known findings, which are not told again.
         paths: folders in which the schema's own checks are found (that of the schema's file, the working folder).
-        level: how deep to read: "structure" headers only, "numeric" all values but pixels, "deep" everything.
+        level: how deep to read: "structure" headers only, "numeric" all values but pixels, "deep" everything; None:
+            "deep" where the files come to at most `SMALL` bytes, else "numeric".
         allow_unread: most of the bytes may be in files that are not opened (DC113 is off).
     """
 
@@ -103,7 +105,7 @@ class Request:
     reference: Path | None = None
     baseline: Path | None = None
     paths: Sequence[str] = ()
-    level: Depth = "numeric"
+    level: Depth | None = None
     allow_unread: bool = False
 
 
@@ -145,14 +147,15 @@ def _scanned(schema: Schema, request: Request, progress: Progress | None) -> Sca
     reference = None if request.reference is None else read_reference(request.reference, schema)
     baseline = None if request.baseline is None else read_baseline(request.baseline)
     find_in(request.paths)
-    choices = choose_rules(schema, rules_for(schema), request.level)
-    measures = measures_of(choices, request.level)
+    level: Depth = request.level or ("deep" if listing.nbytes <= SMALL else "numeric")
+    choices = choose_rules(schema, rules_for(schema), level)
+    measures = measures_of(choices, level)
     place = places.place_of(schema, root, only, request.roots, request.output)
     job = Job(
-        schema, root, request.roots, [m.name for m in measures], request.level, request.workers, request.scheduler,
+        schema, root, request.roots, [m.name for m in measures], level, request.workers, request.scheduler,
         request.limits, request.paths,
     )  # fmt: skip
-    measured = history.measured(schema, measures, request.level)
+    measured = history.measured(schema, measures, level)
     journal = places.Journal(place, digest_value(measured))
     with journal.held():
         gathered = _gathered(job, listing, request, measured, place, journal, progress, notes)
@@ -161,13 +164,13 @@ def _scanned(schema: Schema, request: Request, progress: Progress | None) -> Sca
         second = Remembering(Rereader(job, lambda: plan_work(schema, listing).items, progress), state.pairs)
         choices = [of_files(history.comparable(choice, compared=state.compared)) for choice in choices]
         choices = allowed(choices, unread=request.allow_unread)
-        seen = coverage(state, schema, request.level)
+        seen = coverage(state, schema, level)
         judged = judge(table, schema, choices, noted(state.notes, seen), state.crashes, reference, second)
         if gathered.kept_samples:
             store.check_crashes(judged.crashes, state.crashes, state.folder)
         judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, table)
         facts = Facts(
-            declared, request.data, state, began, gathered.kept_files, gathered.kept_samples, request.level, silenced,
+            declared, request.data, state, began, gathered.kept_files, gathered.kept_samples, level, silenced,
             seen,
         )  # fmt: skip
         report = report_of(facts, request.command, request.fail_on, judged)

@@ -43,8 +43,9 @@ def bad() -> None:
         compression="none",
         store_schema=False,
     )
-    put("parquet/n_null.parquet", written({"x": [1.5, None]}))
-    put("parquet/n_null_inside.parquet", written({"x": [[1.5], [None]]}))
+    put("parquet/y_null.parquet", written({"x": [1.5, None], "t": ["a", None], "v": [[1.5], [None]]}))
+    put("parquet/n_null.parquet", written({"x": [1, None]}))
+    put("parquet/n_null_inside.parquet", written({"x": [[1], [None]]}))
     put("parquet/n_null_list.parquet", written({"x": [[1.5], None]}))
     put("parquet/n_ragged_nan.parquet", written({"x": [[1.5], [2.5, float("nan")]]}))
     put("parquet/n_truncated.parquet", whole[: len(whole) // 2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -125,3 +126,22 @@ def test_a_header_tells_lists_of_one_length_from_others(tmp_path, at):
         assert container.peek("uneven") == ((), "json")
         with pytest.raises(FormatError, match=r"entry 0 is empty \(null\)"):
             container.peek("none")
+
+
+def test_an_empty_place_is_nan_among_floats_and_an_empty_text_among_texts():
+    with open_container(PARQUET / "y_null.parquet") as table:
+        np.testing.assert_array_equal(table.read("x"), [1.5, np.nan])
+        assert table.read("t") == ["a", ""]
+        np.testing.assert_array_equal(table.read("v"), [[1.5], [np.nan]])
+        assert table.read_rows("x", 1, 2).dtype == table.peek("x")[1] == "<f8"
+
+
+@pytest.mark.parametrize("values", [[1, None], [True, None], [date(2026, 1, 1), None], [[1], None], [["a"], None]])
+def test_other_empty_places_are_refused(tmp_path, values):
+    """A whole number has no value that means "none"; with NaN the dtype of a column would depend on its rows."""
+    pq.write_table(pa.table({"x": values}), tmp_path / "a.parquet")
+    with (
+        open_container(tmp_path / "a.parquet") as table,
+        pytest.raises(FormatError, match=r"entry 1 is empty \(null\)"),
+    ):
+        table.read("x")

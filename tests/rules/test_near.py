@@ -375,5 +375,7 @@ def test_clouds_in_files_are_compared_at_deep_only(tmp_path, monkeypatch):
         findings, verdict = told(FILES, tmp_path / "data", tmp_path / f"out{workers}", workers=workers)
         assert [m["largest"][0]["pairs"][0][:2] for _, m in findings] == [["train/03.npy", "val/03.npy"]]
         assert verdict.verdict == "fail"
-    shallow = run_scan(parse_schema(FILES), Request(tmp_path / "data", output=tmp_path / "shallow")).report
+    shallow = run_scan(
+        parse_schema(FILES), Request(tmp_path / "data", output=tmp_path / "shallow", level="numeric")
+    ).report
     assert next(v.why for v in shallow.verdicts if v.code == "DC804") == "needs --level deep"

@@ -138,7 +138,7 @@ def test_depth_files_of_ho3d_are_read_deep_only(tmp_path):
     assert [(code, keys) for code, keys in found if code == "DC204"] == [
         ("DC204", [folders[0].relative_to(tmp_path / "d").as_posix() + "/0001.pkl"])
     ]
-    run = scan(tmp_path / "d", schema, output=tmp_path / "numeric")
+    run = scan(tmp_path / "d", schema, output=tmp_path / "numeric", level="numeric")
     assert run.report.findings == []
 
 

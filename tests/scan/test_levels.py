@@ -10,7 +10,7 @@ from datacheck.judging.select import choose_rules, measures_of
 from datacheck.rules import catalogue
 from datacheck.rules.base import Measure
 from datacheck.sample import DEPTHS
-from datacheck.scan import Request, run_scan
+from datacheck.scan import Request, run_scan, runner
 from datacheck.scan.history import measured_key
 from tests.scan.conftest import make_rule, make_schema
 
@@ -219,3 +219,13 @@ def test_columns_of_a_table_are_told_by_its_header(in_tmp):
     for name in ("xyz:dims", "c:dims", "d:dims", "xyz:ndim", "c:dtype"):
         assert shallow.table.columns[name].values.tolist() == deep.table.columns[name].values.tolist()
     assert shallow.table.nbytes.tolist() == deep.table.nbytes.tolist() == [140]
+
+
+@pytest.mark.parametrize(("limit", "level"), [(0, "deep"), (-1, "numeric")])
+def test_without_a_level_small_datasets_are_read_deep(in_tmp, monkeypatch, limit, level):
+    write_demos(in_tmp / "a.hdf5", [(np.arange(20.0).reshape(10, 2), 10)] * 2)
+    size = (in_tmp / "a.hdf5").stat().st_size
+    monkeypatch.setattr(runner, "SMALL", size + limit)
+    run = scan(film_schema(), in_tmp, None)
+    assert run.report.run["level"] == level
+    assert any("pixels of rgb" in line for line in run.report.unchecked) == (level == "numeric")
