@@ -51,7 +51,7 @@ FOREIGN = (
     Foreign("ZED recording", (".svo", ".svo2"), f"export it with the ZED SDK, or {_LOADER}"),
     Foreign("ScanNet .sens", (".sens",), "export it with SensReader of ScanNet"),
     Foreign("Rerun", (".rrd",), _LOADER, (b"RRF2",)),
-    Foreign("audio", (".wav", ".flac", ".mp3", ".ogg"), _LOADER, (b"RIFF", b"fLaC", b"OggS")),
+    Foreign("audio", (".flac", ".mp3", ".ogg", ".opus", ".m4a"), f"decode it to WAV, or {_LOADER}", (b"fLaC", b"OggS")),
     Foreign("MessagePack", (".msgpack",), _LOADER),
     Foreign("Avro or ORC", (".avro", ".orc"), "write it as Parquet", (b"Obj\x01", b"ORC")),
     Foreign("FFCV", (".beton",), _LOADER),

@@ -53,7 +53,7 @@ _FORMATS = {
     ".parquet": "application/x-parquet", ".jsonl": "application/jsonlines", ".json": "application/json",
     ".csv": "text/csv", ".txt": "text/plain", ".yaml": "application/yaml", ".yml": "application/yaml",
     ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".mp4": "video/mp4", ".tar": "application/x-tar",
-    ".h5": "application/x-hdf5", ".hdf5": "application/x-hdf5",
+    ".h5": "application/x-hdf5", ".hdf5": "application/x-hdf5", ".wav": "audio/wav",
 }  # fmt: skip
 _TABLES = {".parquet", ".jsonl", ".csv"}  # of which a reader of Croissant takes a column by its name
 _WHOLE = {"segment", "class", "instance", "id", "tokens", "labels", "faces"}

@@ -15,6 +15,7 @@ from datacheck.formats.foreign import FOREIGN, foreign_of, is_beside
         ("mesh/A.STL", "STL"),
         ("train.tar.gz", "archive"),
         ("scene.nii.gz", "NIfTI"),
+        ("speech.flac", "audio"),
     ],
 )
 def test_a_format_without_a_reader_is_known_by_its_name(path, name):

@@ -15,8 +15,8 @@ from datacheck.errors import FormatError
 from tests.formats.reading import CORPUS, read_all
 
 PURE = (
-    *("json", "jsonl", "kitti", "mds", "mp4", "npy", "npz", "obj", "off", "pcd", "pickle", "ply", "tar", "text"),
-    *("tfrecord", "torch", "yaml"),
+    *("bvh", "json", "jsonl", "kitti", "mds", "mp4", "npy", "npz", "obj", "off", "pcd", "pickle", "ply", "tar", "text"),
+    *("tfrecord", "torch", "wav", "yaml"),
 )
 FOREIGN = ("arrow", "hdf5", "image", "las", "parquet")
 FILES = sorted(p for name in PURE for p in (CORPUS / name).glob("y_*"))

@@ -1,0 +1,174 @@
+"""BVH motion capture: "positions" and "rotations" of each frame, the skeleton, and the time between two frames.
+
+Values: "positions" [frames, channels] in the file's unit of length and "rotations" [frames, channels] in degrees, each
+with the channels of its kind in the order of the file; "channels", the names of all of them ("Hips.Xrotation");
+"joints", their names; "parents" [joints], -1 for a root; "offsets" [joints, 3]; "frame_time" in seconds. End sites
+have no channels and are no joints.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import Format, Hint
+from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, numbers, text, text_lines
+from datacheck.runtime.beneath import Place
+from datacheck.sample import Array
+
+_FRAMES = re.compile(r"\s*Frames\s*:\s*(\d{1,18})\s*", re.IGNORECASE)
+_FRAME_TIME = re.compile(r"\s*Frame\s+Time\s*:\s*(\S+)\s*", re.IGNORECASE)
+_CHANNEL = re.compile(r"[XYZ](position|rotation)", re.IGNORECASE)
+_BRACE = re.compile(r"([{}])")
+_END = -2  # in place of the number of a joint: an end site
+
+
+@dataclass
+class _Skeleton:
+    joints: list[str] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    offsets: list[list[float]] = field(default_factory=list)
+    channels: list[str] = field(default_factory=list)
+
+    def of_kind(self, kind: str) -> list[int]:
+        """Return the places of the channels whose names end so."""
+        return [place for place, name in enumerate(self.channels) if name.lower().endswith(kind)]
+
+
+def _parse(data: bytes, hint: Hint) -> Values:
+    del hint
+    check_bytes(len(data), "the file", TEXT_BYTES)
+    lines = text_lines(data.removeprefix(b"\xef\xbb\xbf"))
+    if not lines or lines[0].split() != [b"HIERARCHY"]:
+        msg = f"not a BVH file: it starts with {data[:16]!r}"
+        raise FormatError(msg)
+    end = next((at for at, line in enumerate(lines) if line.split() == [b"MOTION"]), 0)
+    if not end:
+        msg = "a hierarchy without a MOTION line: the file is cut short"
+        raise FormatError(msg)
+    skeleton = _hierarchy(lines[1:end])
+    frames, frame_time = _times(lines[end + 1 : end + 3])
+    motion = _motion(lines[end + 3 :], frames, len(skeleton.channels), end + 4)
+    return Values(
+        {
+            "positions": np.ascontiguousarray(motion[:, skeleton.of_kind("position")]),
+            "rotations": np.ascontiguousarray(motion[:, skeleton.of_kind("rotation")]),
+            "channels": skeleton.channels,
+            "joints": skeleton.joints,
+            "parents": np.array(skeleton.parents, dtype=np.int64),
+            "offsets": np.array(skeleton.offsets, dtype=np.float64),
+            "frame_time": np.asarray(frame_time),
+        }
+    )
+
+
+def _hierarchy(lines: list[bytes]) -> _Skeleton:
+    """Return the skeleton that the lines behind HIERARCHY declare."""
+    skeleton, open_, named = _Skeleton(), list[int](), list[int]()
+    for number, line in enumerate(lines, 2):
+        for statement in _BRACE.split(text(line, f"line {number:,}")):
+            if words := statement.split():
+                _read(words, skeleton, open_, named, number)
+    if open_ or named or not skeleton.joints:
+        msg = f"the hierarchy has {len(skeleton.joints):,} joints and {len(open_):,} open braces before MOTION"
+        raise FormatError(msg)
+    if len(skeleton.offsets) < len(skeleton.joints):
+        msg = f"the hierarchy has {len(skeleton.joints):,} joints and {len(skeleton.offsets):,} OFFSET lines of joints"
+        raise FormatError(msg)
+    return skeleton
+
+
+def _read(words: list[str], skeleton: _Skeleton, open_: list[int], named: list[int], number: int) -> None:
+    """Take a brace, or one statement.
+
+    Args:
+        words: of the statement, not empty.
+        skeleton: what it is added to.
+        open_: joints and end sites whose braces are open, the innermost last.
+        named: the joint or end site whose brace is the next.
+        number: of the line, for messages.
+    """
+    first, said = words[0].upper(), words[1:]
+    if first == "{" and named:
+        open_.append(named.pop())
+    elif first == "}" and open_ and not named:
+        open_.pop()
+    elif first in {"ROOT", "JOINT", "END"} and said and not named and bool(open_) == (first != "ROOT"):
+        named.append(_named(first, " ".join(said), skeleton, open_))
+    elif first in {"OFFSET", "CHANNELS"} and open_ and not named:
+        _described(first, said, skeleton, open_[-1], number)
+    else:
+        _refuse(number, f"{' '.join(words)[:60]!r} stands where the hierarchy has no place for it")
+
+
+def _named(first: str, name: str, skeleton: _Skeleton, open_: list[int]) -> int:
+    """Return the number of a new joint, or that of end sites."""
+    if first == "END":
+        return _END
+    skeleton.joints.append(name)
+    skeleton.parents.append(open_[-1] if open_ else -1)
+    return len(skeleton.joints) - 1
+
+
+def _described(first: str, said: list[str], skeleton: _Skeleton, joint: int, number: int) -> None:
+    """Add the offset or the channels of a joint; those of end sites are only checked."""
+    if first == "OFFSET":
+        offset = numbers(" ".join(said).encode()).tolist()
+        if len(offset) != 3:
+            _refuse(number, f"an OFFSET of {len(offset):,} numbers; 3 are read")
+        if joint not in {_END, len(skeleton.offsets)}:
+            _refuse(number, f"the joint {skeleton.joints[joint][:40]!r}, or one before it, has no OFFSET or two")
+        skeleton.offsets += [offset] * (joint != _END)
+        return
+    count, names = said[:1], said[1:]
+    if joint == _END or count != [str(len(names))] or not all(map(_CHANNEL.fullmatch, names)):
+        _refuse(number, f"CHANNELS {' '.join(said)[:60]!r}; a number, and as many of Xposition to Zrotation, are read")
+    skeleton.channels += [f"{skeleton.joints[joint]}.{name}" for name in names]
+
+
+def _refuse(number: int, why: str) -> NoReturn:
+    msg = f"line {number:,}: {why}"
+    raise FormatError(msg)
+
+
+def _times(lines: list[bytes]) -> tuple[int, float]:
+    """Return the number of frames that the two lines behind MOTION declare, and the seconds of each."""
+    said = [line.decode("latin1") for line in lines] + ["", ""]
+    frames, frame_time = _FRAMES.fullmatch(said[0]), _FRAME_TIME.fullmatch(said[1])
+    if frames is None or frame_time is None:
+        msg = f"{said[0][:30]!r} and {said[1][:30]!r} follow MOTION; 'Frames: N' and 'Frame Time: SECONDS' are read"
+        raise FormatError(msg)
+    found = numbers(frame_time[1].encode("latin1"))
+    return int(frames[1]), float(found[0])
+
+
+def _motion(lines: list[bytes], frames: int, channels: int, first: int) -> Array:
+    """Return the numbers of all frames, one line each.
+
+    Shapes:
+        returns: float64 (frames, channels)
+
+    Raises:
+        FormatError: there are more or fewer lines than declared, or a line has another number of columns.
+    """
+    widths = [(number, len(line.split())) for number, line in enumerate(lines, first)]
+    found = sum(width > 0 for _, width in widths)
+    if found != frames:
+        msg = f"Frames of the header is not the number of motion lines: {frames:,} and {found:,}"
+        raise FormatError(msg)
+    for number, width in widths:
+        if width not in {0, channels}:
+            _refuse(number, f"{width:,} numbers in a frame; the hierarchy declares {channels:,} channels")
+    return numbers(b"\n".join(lines)).reshape(frames, channels)
+
+
+def _open(path: Place, hint: Hint) -> Values:
+    check_bytes(path.stat().st_size, "the file", TEXT_BYTES)
+    return _parse(path.read_bytes(), hint)
+
+
+BVH = Format("bvh", (".bvh",), _open, parse=_parse, magic=(b"HIERARCHY",))

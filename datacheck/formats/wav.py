@@ -1,0 +1,141 @@
+"""WAV sound: "samples", [N] of one channel or [N, channels], and "rate" in Hz.
+
+Own reader: PCM of 8, 16, 24 and 32 bits and IEEE floats of 32 and 64 bits, also as WAVE_FORMAT_EXTENSIBLE. The samples
+keep their type; those of 24 bits become int32 at its full scale (256 times the stored number), as SciPy and soundfile
+give them. 8 bits are uint8 around 128, as they are stored. Chunks behind the samples are not looked at.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import Format, Hint
+from datacheck.formats.limits import Values, check_bytes
+from datacheck.runtime.beneath import Place
+from datacheck.sample import Array
+
+_PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
+_DTYPES = {(_PCM, 8): "u1", (_PCM, 16): "<i2", (_PCM, 24): "<i4", (_PCM, 32): "<i4", (_FLOAT, 32): "<f4",
+           (_FLOAT, 64): "<f8"}  # fmt: skip
+_CODECS = {
+    2: "Microsoft ADPCM",
+    6: "A-law",
+    7: "mu-law",
+    0x11: "IMA ADPCM",
+    0x31: "GSM 6.10",
+    0x50: "MPEG",
+    0x55: "MP3",
+}
+_GUID = b"\0\0\0\0\x10\0\x80\0\0\xaa\0\x38\x9b\x71"  # what follows the codec in the sub-format of an extensible header
+_OTHERS = {b"RIFX": "big-endian numbers", b"RF64": "sizes of 64 bits", b"BW64": "sizes of 64 bits"}
+
+
+class _Sound(NamedTuple):
+    codec: int
+    channels: int
+    rate: int
+    bits: int
+
+
+def _parse(data: bytes, hint: Hint) -> Values:
+    del hint
+    check_bytes(len(data), "the file")
+    if data[:4] in _OTHERS:
+        msg = f"a WAV file of kind {data[:4].decode()} ({_OTHERS[data[:4]]}); RIFF is read: convert it"
+        raise FormatError(msg)
+    if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
+        what = f"a RIFF file of kind {data[8:12]!r}" if data[:4] == b"RIFF" else f"it starts with {data[:12]!r}"
+        msg = f"not a WAV file: {what}"
+        raise FormatError(msg)
+    sound, at = None, 12
+    while at + 8 <= len(data):
+        name, size = struct.unpack_from("<4sI", data, at)
+        at += 8
+        if name == b"data":
+            return _values(data, at, size, sound)
+        if size > len(data) - at:
+            msg = f"the chunk {name!r} at byte {at - 8:,} says {size:,} bytes, {len(data) - at:,} are left: " + _CUT
+            raise FormatError(msg)
+        if name == b"fmt ":
+            sound = _format(data[at : at + size])
+        at += size + size % 2  # a chunk of an odd size has a byte of padding
+    msg = f"no data chunk in {len(data):,} bytes: " + _CUT
+    raise FormatError(msg)
+
+
+_CUT = "the file is cut short, or damaged"
+
+
+def _format(chunk: bytes) -> _Sound:
+    """Return what the format chunk says.
+
+    Raises:
+        FormatError: it is too short, of a codec that is not read, or contradicts itself.
+    """
+    if len(chunk) < 16:
+        msg = f"a format chunk of {len(chunk)} bytes; 16 are the fewest"
+        raise FormatError(msg)
+    codec, channels, rate, _, frame, bits = struct.unpack_from("<HHIIHH", chunk)
+    if codec == _EXTENSIBLE and len(chunk) >= 40 and chunk[26:40] == _GUID:
+        codec = int.from_bytes(chunk[24:26], "little")
+    if codec not in {_PCM, _FLOAT}:
+        name = _CODECS.get(codec, "an unknown codec")
+        msg = f"sound encoded with {name} (number {codec:#06x}); PCM and floats are read: decode it"
+        raise FormatError(msg)
+    if (codec, bits) not in _DTYPES:
+        kind = "PCM" if codec == _PCM else "floats"
+        known = [str(size) for known, size in _DTYPES if known == codec]
+        msg = f"{kind} of {bits} bits; {', '.join(known)} are read"
+        raise FormatError(msg)
+    if not channels or not rate or frame != channels * bits // 8:
+        msg = (
+            f"the format chunk contradicts itself: {channels} channels of {bits} bits at {rate:,} Hz in frames of "
+            f"{frame} bytes"
+        )
+        raise FormatError(msg)
+    return _Sound(codec, channels, rate, bits)
+
+
+def _values(data: bytes, at: int, size: int, sound: _Sound | None) -> Values:
+    """Return the values of a file whose samples begin at a byte, of the size that their chunk says."""
+    left = len(data) - at
+    if sound is None:
+        msg = "no format chunk before the data chunk: nothing says what the samples are"
+        raise FormatError(msg)
+    if size == 0:
+        then = f"{left:,} follow: its writer did not finish the file" if left else "no sample follows the header"
+        msg = f"the data chunk says 0 bytes, {then}"
+        raise FormatError(msg)
+    if size > left:
+        why = "its writer did not finish the file" if size >= 0xFFFFFFFF - at else "the file is cut short"
+        msg = f"the data chunk says {size:,} bytes, {left:,} are left: {why}"
+        raise FormatError(msg)
+    frame = sound.channels * sound.bits // 8
+    if size % frame:
+        msg = f"{size:,} bytes of samples are no whole number of frames of {frame} bytes"
+        raise FormatError(msg)
+    samples = _numbers(data, at, size, sound)
+    samples = samples if sound.channels == 1 else samples.reshape(-1, sound.channels)
+    return Values({"samples": samples, "rate": np.asarray(sound.rate, dtype=np.int64)})
+
+
+def _numbers(data: bytes, at: int, size: int, sound: _Sound) -> Array:
+    """Return the numbers of all channels, one frame after another."""
+    dtype = np.dtype(_DTYPES[sound.codec, sound.bits])
+    if sound.bits != 24:
+        return np.frombuffer(data, dtype, size // dtype.itemsize, at)
+    wide = np.zeros((size // 3, 4), np.uint8)
+    wide[:, 1:] = np.frombuffer(data, np.uint8, size, at).reshape(-1, 3)
+    return wide.reshape(-1).view(dtype)
+
+
+def _open(path: Place, hint: Hint) -> Values:
+    check_bytes(path.stat().st_size, "the file")
+    return _parse(path.read_bytes(), hint)
+
+
+WAV = Format("wav", (".wav",), _open, parse=_parse, magic=(b"RIFF",))
