@@ -11,6 +11,7 @@ import numpy as np
 from datacheck.rules.base import DIGITS, Columns, measure
 from datacheck.sample import Block, Column
 from datacheck.schema.model import ANY, FieldSpec, Range, Schema
+from datacheck.schema.units import ANGLE
 from datacheck.table import Measured, Rows, Table
 
 Array = np.ndarray[Any, Any]
@@ -29,6 +30,11 @@ def leaf(spec: FieldSpec) -> bool:
 def of_role(*roles: str) -> Any:
     """Return the test whether a field is a leaf of one of these roles."""
     return lambda spec: leaf(spec) and spec.role in roles
+
+
+def turns(spec: FieldSpec) -> bool:
+    """Tell whether a field holds angles: by its role, or by its unit where no role says what it holds."""
+    return leaf(spec) and (spec.role in TURNING or (spec.role in {None, "value"} and spec.unit in ANGLE))
 
 
 def is_numeric(column: Column) -> bool:
@@ -356,7 +362,7 @@ def listed_in(record: dict[str, Any], key: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-@measure("turn", applies=of_role(*sorted(TURNING)))
+@measure("turn", applies=turns)
 def turn(column: Column, spec: FieldSpec) -> Columns:
     """How large angles are, in the field's unit: `p99` and `peak` of their absolute values."""
     del spec

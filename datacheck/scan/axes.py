@@ -13,7 +13,8 @@ from datacheck.schema.units import JOINT_COUNTS
 
 _NEARLY_ALL = 0.8  # samples of which the others are rather what a scan is to find
 _FIXED, _MANY = 0.9, 20  # the same of the lengths of a row of numbers, and fewest samples
-_STEPS = r"^acts?$|action|^rew(?:ards?)?$|^dones?$|terminal|^frame_index$|^time_?steps?$"  # names of what each step has
+# Names of what each step has.
+_STEPS = r"^acts?$|action|^rew(?:ards?)?$|^dones?$|terminal|^frame_index$|^time_?steps?$|^rotations$"
 
 
 class Axis(NamedTuple):

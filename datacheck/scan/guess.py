@@ -13,9 +13,10 @@ import numpy as np
 
 from datacheck.scan.axes import Axis, fixed_length, joints, usual_length
 from datacheck.scan.look import Seen
-from datacheck.schema.units import JOINT_COUNTS, JOINT_NAMES, POINT_NAMES, RATE_NAMES, SKELETONS
+from datacheck.schema.units import JOINT_COUNTS, JOINT_NAMES, PACE_NAMES, POINT_NAMES, RATE_NAMES, SKELETONS
 
 _TURN = 2 * math.pi + 0.1
+_DEGREES, _ANGLES = 720.0, r"(?:^|_)(?:angles?|rotations?|euler)(?:$|_)"  # most of them, and names of theirs
 _HAND = 21  # so many rows of three numbers are joints, whatever they are called
 _SPLIT_FILES, _MANY_ROWS = 6, 256  # train.npy, val.npy, test.npy; a sequence of steps is shorter, or there are more
 _CLIMBS = 8  # numbers of fewer samples may rise by chance
@@ -28,6 +29,9 @@ _TOKENS = r"(?:input|token)_ids|tokens"  # names of what a text becomes
 ONE_ARRAY, RECORDS = "array", "records"  # what a file of one array, and of one list, calls it
 UNTYPED = "bytes"  # what a .bin of no float32 numbers calls its content
 _UNTYPED = "unknown: no float32 coordinates; labels, a mask or tokens, of uint8, uint16, uint32 or int64: say which"
+
+
+Said = tuple[dict[str, Any], list[str]]
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,12 @@ def _hand(seen: Seen) -> bool:
 def _matrix(seen: Seen) -> bool:
     square = (seen.item or [])[-2:] == [4, 4] or (seen.item == [4] and set(seen.lengths) == {4})
     return square and all(name.startswith("float") for name in seen.dtypes)
+
+
+def _in_degrees(said: str, seen: Seen) -> bool:
+    largest = max(abs(seen.low or 0.0), abs(seen.high or 0.0))
+    named = re.search(_ANGLES, said) and not re.search(RATE_NAMES, said)
+    return bool(named) and not seen.whole and _TURN < largest <= _DEGREES
 
 
 def _flat(seen: Seen) -> bool:
@@ -242,11 +252,8 @@ def _guess(said: str, seen: Seen, axis: Axis | None) -> Guess:
         return Guess({}, (f"{kinds} samples: declare one of them",))
     if written:
         return _text(seen)
-    role, named = next(((r, names) for r, names, fits in _ROLES if re.search(names, said) and fits(seen)), (None, ""))
-    if role in {"joint_angle", "position"} and re.search(RATE_NAMES, said):
-        role = None
-    spec: dict[str, Any] = {} if role is None else {"role": role}
-    why = [] if role is None else ["role from name and values" if named else "role from shape and values"]
+    spec, why = _kind(said, seen)
+    role = spec.get("role")
     shape = _shape(seen, axis)
     if shape is not None:
         spec["shape"] = shape
@@ -260,6 +267,15 @@ def _guess(said: str, seen: Seen, axis: Axis | None) -> Guess:
     unfinite, broken = _unfinite(seen)
     more, reasons = _numbers(role, seen)
     return Guess(spec | unfinite | more, (*why, *broken, *reasons))
+
+
+def _kind(said: str, seen: Seen) -> Said:
+    """Return the role that name and values tell, else the unit of angles."""
+    role, named = next(((r, names) for r, names, fits in _ROLES if re.search(names, said) and fits(seen)), (None, ""))
+    rate = role in {"joint_angle", "position"} and re.search(RATE_NAMES, said)
+    if role is not None and not rate and not (role == "timestamp" and re.search(PACE_NAMES, said)):
+        return {"role": role}, ["role from name and values" if named else "role from shape and values"]
+    return ({"unit": "deg"}, ["unit from name and values"]) if _in_degrees(said, seen) else ({}, [])
 
 
 def _text(seen: Seen) -> Guess:
@@ -282,9 +298,6 @@ def _shape(seen: Seen, axis: Axis | None) -> list[int | str] | None:
         return [axis.name, *seen.item]
     same = len(seen.lengths) > 2 and (len(set(seen.lengths)) == 1 or joints(seen) > 0 or fixed_length(seen) > 0)
     return [usual_length(seen) if same else "N", *seen.item]
-
-
-Said = tuple[dict[str, Any], list[str]]
 
 
 _SEVERAL, _MISSING = 4, 0.05  # samples that agree, else the share of numbers that marks of what is missing take

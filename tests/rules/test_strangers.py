@@ -314,3 +314,68 @@ def test_dashes_of_windows_1252_are_not_called_utf_8():
     finding = found(schema, [{"t": text} for text in (*texts, spoiled)])["DC708"]
     assert finding.cause.text == "UTF-8 or Windows-1252 was decoded as Latin-1, or UTF-8 as Windows-1252"
     assert "DC708" not in found(schema, [{"t": text} for text in (*texts, "what it is \u2013 a nice one")])
+
+
+def sounds(rng, count=60):
+    return [(rng.normal(0, 3000, rng.integers(800, 1200))).astype(np.int16) for _ in range(count)]
+
+
+@pytest.mark.parametrize("value", [0, 7])
+def test_few_samples_of_one_value_throughout_are_dead(value):
+    """18 of 600 recordings held nothing but zeros, and the scan said OK."""
+    schema = {"fields": {"x": {"shape": ["N"]}, "t": {"role": "text"}}}
+    samples = [{"x": x, "t": f"word {i}"} for i, x in enumerate(sounds(np.random.default_rng(0)))]
+    assert "DC226" not in found(schema, samples)
+    for place in (7, 21):
+        samples[place] = {"x": np.full_like(samples[place]["x"], value), "t": f"word {place}"}
+    finding = found(schema, samples)["DC226"]
+    assert finding.message == f"2 samples hold one value throughout ({value}); the other 58 vary."
+    assert (finding.severity.value, finding.rows.tolist(), finding.cause) == ("warning", [7, 21], None)
+
+
+def test_what_may_well_stand_still_is_not_dead():
+    """Counts that are all 0 begin at 0 elsewhere, too; a switch knows two values; of many, a tenth is no exception."""
+    rng = np.random.default_rng(0)
+    schema = {"fields": {"x": {"shape": ["N"]}, "t": {"role": "text"}}}
+    rain = [np.maximum(0, rng.normal(0, 9, 40)).astype(np.float32) for _ in range(60)]
+    switches = [rng.integers(-1, 2, 40) for _ in range(60)]
+    short = [rng.normal(size=6) for _ in range(60)]
+    for arrays, dead in ((rain, 3), (switches, 3), (short, 3), (sounds(rng), 9)):
+        samples = [np.full_like(x, 0) if i < dead else x for i, x in enumerate(arrays)]
+        findings = found(schema, [{"x": x, "t": f"word {i}"} for i, x in enumerate(samples)])
+        assert "hold one value" not in getattr(findings.get("DC226"), "message", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "usual", "other", "odd", "told"),
+    [
+        ("rate", 8000, 16000, 3, True), ("audio/sampling_rate", 8000, 16000, 1, True), ("fps", 30.0, 25.0, 2, True),
+        ("frame_time", 1 / 30, 1 / 60, 3, True), ("rate", 8000, 16000, 7, False), ("label", 0, 1, 3, False),
+        ("heart_rate", 80, 90, 3, False), ("rate", 8000, 8000, 3, False),
+    ],
+)  # fmt: skip
+def test_few_recordings_of_another_rate_are_told(name, usual, other, odd, told):
+    """40 of 600 recordings said 16,000 Hz where all others say 8,000: "nothing found"."""
+    schema = {"fields": {name: {"shape": []}, "t": {"role": "text"}}}
+    samples = [{name: np.array(other if i < odd else usual), "t": f"word {i}"} for i in range(60)]
+    finding = found(schema, samples).get("DC226")
+    assert (finding is not None) == told
+    if told:
+        assert (finding.rows.tolist(), finding.severity.value, finding.cause) == (list(range(odd)), "warning", None)
+    if told and name == "rate":
+        assert finding.message == "3 samples have rate 16,000; the other 57 have 8,000."
+
+
+def test_rotations_without_a_role_are_in_two_units_where_their_unit_says_angles():
+    """5 of 87 clips of motion capture had their rotations in radians."""
+    rng = np.random.default_rng(0)
+    clips = [rng.uniform(-1, 1, (50, 9)) * rng.uniform(150, 180) for _ in range(40)]
+    for place in (3, 9, 30):
+        clips[place] = np.deg2rad(clips[place])
+    for spec, told in (({"unit": "deg"}, True), ({}, False), ({"unit": "mm"}, False)):
+        schema = {"fields": {"r": {"shape": ["T", 9]} | spec}}
+        finding = found(schema, [{"r": clip} for clip in clips]).get("DC203")
+        assert (finding is not None) == told
+    finding = found({"fields": {"r": {"shape": ["T", 9], "unit": "deg"}}}, [{"r": clip} for clip in clips])["DC203"]
+    assert (finding.rows.tolist(), finding.severity.value) == ([3, 9, 30], "warning")
+    assert finding.cause.factor == 57.3

@@ -1,5 +1,7 @@
 """What a draft makes of hands without a name, of lengths that differ in a few samples, and of tables of texts."""
 
+import wave
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -188,3 +190,50 @@ def test_four_rows_of_four_bytes_are_no_transform(dtype, role):
     """Extra bytes of a LAS file of four points."""
     seen = Seen(1, {dtype: 1}, {"2": 1}, [4], [4], 0.0, 200.0)
     assert guess("ExtraBytes", seen, {}, 1).spec.get("role") == role
+
+
+def bvh(rng, frames):
+    turned = "\n".join(" ".join(f"{value:.3f}" for value in row) for row in rng.uniform(-179, 179, (frames, 6)))
+    return (
+        "HIERARCHY\nROOT Hips\n{\nOFFSET 0 0 0\n"
+        "CHANNELS 6 Xposition Yposition Zposition Zrotation Xrotation Yrotation\n"
+        f"End Site\n{{\nOFFSET 0 1 0\n}}\n}}\nMOTION\nFrames: {frames}\nFrame Time: 0.01\n{turned}\n"
+    )
+
+
+def test_motion_capture_is_frames_of_degrees_and_its_frame_time_is_no_clock(tmp_path):
+    rng = np.random.default_rng(0)
+    for n, frames in enumerate(LENGTHS):
+        (tmp_path / f"{n}.bvh").write_text(bvh(rng, frames))
+    text, schema = drafted(tmp_path)
+    shapes = {name: list(schema.fields[name].shape) for name in ("positions", "rotations", "frame_time", "offsets")}
+    assert shapes == {"positions": ["T", 3], "rotations": ["T", 3], "frame_time": [], "offsets": [1, 3]}
+    assert (schema.fields["rotations"].unit, schema.fields["rotations"].role) == ("deg", None)
+    assert schema.fields["frame_time"].role is None
+    assert "unit from name and values" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "unit"),
+    [
+        ("angles", [-170.5, 90], "deg"), ("euler_angle", [0, 359.5], "deg"), ("angles", [-3.1, 3.1], None),
+        ("triangle_area", [0, 90.5], None), ("angle_vel", [-90.5, 90], None), ("rotation", [0, 5000.5], None),
+        ("rotation", [0, 90], None),
+    ],
+)  # fmt: skip
+def test_angles_beyond_a_turn_in_radians_are_degrees(name, values, unit):
+    seen = Seen(samples=9, dtypes={"float64": 9}, ndims={"2": 9}, item=[66], low=values[0], high=values[1])
+    seen.whole = all(float(value).is_integer() for value in values)
+    assert guess(name, seen, {}, 9).spec.get("unit") == unit
+
+
+def test_a_folder_of_sound_is_samples_and_their_rate(tmp_path):
+    rng = np.random.default_rng(0)
+    for n, count in enumerate(LENGTHS):
+        with wave.open(str(tmp_path / f"{n}.wav"), "wb") as file:
+            file.setparams((1, 2, 8000, 0, "NONE", ""))
+            file.writeframes(rng.integers(-3000, 3000, count, dtype=np.int16).tobytes())
+    schema = drafted(tmp_path)[1]
+    assert {name: (spec.role, len(spec.shape)) for name, spec in schema.fields.items()} == {
+        "rate": (None, 0), "samples": (None, 1),
+    }  # fmt: skip

@@ -27,7 +27,16 @@ from datacheck.rules.measures import (
 )
 from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Range, Schema
-from datacheck.schema.units import ANGLE, JOINT_COUNTS, JOINT_NAMES, LENGTH, POINT_NAMES, RATE_NAMES, SPATIAL_ROLES
+from datacheck.schema.units import (
+    ANGLE,
+    JOINT_COUNTS,
+    JOINT_NAMES,
+    LENGTH,
+    PACE_NAMES,
+    POINT_NAMES,
+    RATE_NAMES,
+    SPATIAL_ROLES,
+)
 from datacheck.table import Measured, Rows
 
 Array = np.ndarray[Any, Any]
@@ -37,6 +46,8 @@ _PEAKS = frozenset({"action", "joint_angle", "value"})
 _STRAYS = frozenset({"points", "joints", "position", "pose", "action", "joint_angle", "value"})
 _ALIKE = 10.0  # the others lie within one decade
 _FULL = 255.0
+_NEARLY_ALL = 0.9  # of the samples: the others are exceptions
+_SEVERAL = 16  # numbers that are all the same by no accident
 _STEADY = 0.05  # of the logarithm: what differs by less than half is no outlier, however alike the others are
 
 
@@ -168,13 +179,17 @@ def outlier_sample(rows: Rows, case: Case) -> Iterator[Failure]:
 
     What:
         Size of clouds and skeletons, distance of positions, largest value of actions and joints, number of rows. Of
-        floating-point numbers without a role the largest value, where all others lie within a decade.
+        floating-point numbers without a role the largest value, where all others lie within a decade. Of numbers
+        without a role: samples that hold one value throughout where nine tenths vary, and the rate (``rate``,
+        ``sampling_rate``, ``fps``, ``dt``, ``frame_time``), where nine tenths have the same.
     Why it matters:
         It may be the one that nobody meant to keep; a look costs a minute.
     Measure:
         Robust z = (x - median) / (1.4826 MAD), of the logarithm where all values are above 0 (scatter at least 0.05),
         within the group where groups are large enough, else over the split. Of size, distance and values what is beyond
-        ``far`` is a warning, and an error where a unit explains it. Without a role: ``far`` times the median.
+        ``far`` is a warning, and an error where a unit explains it. Without a role: ``far`` times the median. A sample
+        of one value has 16 numbers or more, and the others go beyond that value on both sides: counts and switches
+        may well be 0 throughout. It is a warning, as is another rate.
     When it is wrong:
         Rare things are rare: declare what they may be, or raise ``far``.
     Options:
@@ -198,8 +213,11 @@ def outlier_sample(rows: Rows, case: Case) -> Iterator[Failure]:
     Reference:
         Iglewicz and Hoaglin, 1993; their 3.5 would name 3.3 % of clean log-normal sizes, 8 names none.
     """
+    if case.spec.role in {None, "value"}:
+        yield from _constant(rows, case)
     if case.spec.role is None:
         yield from _much_larger(rows, case)
+        yield from _other_pace(rows, case)
         return
     for label, values, known in _scalars(rows, case):
         judged = known & np.isfinite(values)
@@ -235,6 +253,56 @@ def _much_larger(rows: Rows, case: Case) -> Iterator[Failure]:
             fix="Look at them; declare role, unit and range if such samples are wrong.",
             order=ratio,
         )
+
+
+def _constant(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Yield samples that hold one value throughout where nearly all others vary, and go beyond it to both sides."""
+    known = rows.measured("min", "dims")
+    if not known.any():
+        return
+    low, high = rows["min"].min(axis=1), rows["max"].max(axis=1)
+    known &= (np.maximum(rows["dims"], 1).prod(axis=1) >= _SEVERAL) & np.isfinite(low + high)
+    still = known & (low == high)
+    if not still.any() or int(known.sum()) < int(case.options["least"]):
+        return
+    values = sorted(set(low[still]))
+    around = known & (low < values[0]) & (high > values[-1])  # counts begin at 0, and some are 0 only
+    kinds = len(np.unique(np.stack([low[around], high[around]]), axis=1).T)  # switches have few
+    if int(around.sum()) < _NEARLY_ALL * int(known.sum()) or kinds < int(case.options["distinct"]):
+        return
+    yield Failure(
+        still,
+        f"{those(still, 'hold')} one value throughout ({listed(map(shown, values))}); the other "
+        f"{int((known & ~still).sum()):,} vary.",
+        measured={"values": values[:10]},
+        severity=Severity.WARNING,
+        kind="constant",
+        fix="Look at them: a sensor was dead, or the file was never filled. Record them again, or leave them out.",
+    )
+
+
+def _other_pace(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Yield samples of another rate (Hz) or time between two frames than nearly all others."""
+    known = rows.measured("min", "ndim")
+    if not known.any() or re.search(PACE_NAMES, case.name.rpartition("/")[2].lower()) is None:
+        return
+    known &= (rows["ndim"] == 0) & np.isfinite(rows["min"][:, 0])
+    paces, counts = np.unique(rows["min"][known, 0], return_counts=True)
+    if 2 * int(known.sum()) < int(case.options["least"]) or len(paces) < 2:
+        return
+    usual, count = float(paces[counts.argmax()]), int(counts.max())
+    if count < _NEARLY_ALL * int(known.sum()):
+        return
+    odd = known & (rows["min"][:, 0] != usual)
+    others = [shown(float(pace), case.spec.unit) for pace in paces if pace != usual]
+    yield Failure(
+        odd,
+        f"{those(odd, 'have')} {case.name} {listed(others)}; the other {count:,} have {shown(usual, case.spec.unit)}.",
+        measured={"usual": usual},
+        severity=Severity.WARNING,
+        kind="pace",
+        fix="Look at how they were made: correct the number where it alone is wrong, or resample their data.",
+    )
 
 
 def _standing_out(

@@ -14,7 +14,7 @@ from datacheck.rules.base import Case, Skip, counted, listed, rule, shown
 from datacheck.rules.beside import near
 from datacheck.rules.bones import bones, skeleton_of
 from datacheck.rules.explain import Change, Usual, between, explain, logarithms
-from datacheck.rules.measures import PLACED, TURNING, leaf, of_role, place, turn
+from datacheck.rules.measures import PLACED, TURNING, leaf, of_role, place, turn, turns
 from datacheck.rules.placed import Placed, stored
 from datacheck.schema.model import FieldSpec, Range
 from datacheck.schema.units import ANGLE, LENGTH, factor
@@ -328,7 +328,7 @@ def _sizes(rows: Rows, spec: FieldSpec) -> list[tuple[str, Array, Array]]:
     return [
         (label, rows[stat], rows.measured(stat) & (rows[stat] > 0))
         for stat, label in stats
-        if stat in rows and (stat != "peak" or spec.role in TURNING)
+        if stat in rows and (stat != "peak" or turns(spec))
     ]
 
 
@@ -338,7 +338,7 @@ def _sizes(rows: Rows, spec: FieldSpec) -> list[tuple[str, Array, Array]]:
     defaults={
         "gap": 3.0, "share": 0.002, "near": 0.2, "widest": 0.5, "factors": (1000.0, 100.0, 39.37, 25.4), "turn": 57.3,
     },
-    applies=of_role(*sorted(PLACED | TURNING)),
+    applies=lambda s: of_role(*PLACED)(s) or turns(s),
 )  # fmt: skip
 def mixed_units(rows: Rows, case: Case) -> Iterator[Failure]:
     """Some samples are in another unit than the others.
@@ -351,7 +351,7 @@ def mixed_units(rows: Rows, case: Case) -> Iterator[Failure]:
         Gap test on the logarithm of size, bone or angle: more than a factor 3 with at least 3 samples and 0.2 % on each
         side, whose medians are 1000, 100, 39.37 or 25.4 apart: within 20 %, or within three standard errors of the
         medians where few samples leave more room, at most 50 %; in all of distance, size and bones that are known.
-        Angles (57.3) are only a warning.
+        Angles (57.3; also fields without a role whose unit is one of angles) are only a warning.
     When it is wrong:
         Two kinds of things in one field, by chance a known factor apart: split the dataset, or declare ``size``.
     Options:
@@ -400,7 +400,7 @@ def mixed_units(rows: Rows, case: Case) -> Iterator[Failure]:
             measured={"stat": label, "ratio": apart, "low": int(low.sum()), "high": int(high.sum())},
             cause=cause,
             fix="Convert the smaller heap, and declare a range.",
-            severity=Severity.WARNING if case.spec.role in TURNING else None,
+            severity=Severity.WARNING if turns(case.spec) else None,
         )
 
 
@@ -423,7 +423,7 @@ def _between(low: Array, high: Array, case: Case) -> list[float]:
     error = math.sqrt(math.pi / 2 * (1 / len(low) + 1 / len(high))) * float(large.std())
     near, widest = (math.log1p(float(case.options[name])) for name in ("near", "widest"))
     room = max(near, min(3 * error, widest))
-    factors = [case.options["turn"]] if case.spec.role in TURNING else case.options["factors"]
+    factors = [case.options["turn"]] if turns(case.spec) else case.options["factors"]
     off = {float(factor): abs(apart - math.log(float(factor))) for factor in factors}
     fits = sorted((factor for factor in off if off[factor] <= room), key=lambda factor: off[factor])
     return [factor if off[factor] <= near else -factor for factor in fits]
