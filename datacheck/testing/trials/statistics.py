@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.sample import Piece
-from datacheck.testing.trials.base import Samples, Size, Trial, changed, edited, sample, some
+from datacheck.testing.trials.base import Samples, Size, Trial, changed, edited, edited_field, sample, some
 
 _ACTION: dict[str, Any] = {"fields": {"a": {"role": "action", "shape": ["T", 3]}}}
 _SCALE = np.array([1.0, 0.3, 20.0])
@@ -111,6 +111,29 @@ STRAY = Trial(
     (Size("x30", 30), Size("x1000", 1000)),
     cause="largest value, far",
 )
+
+_SOUND: dict[str, Any] = {"fields": {"x": {"shape": ["N"]}, "rate": {"shape": []}}}
+
+
+def _sounds(rng: np.random.Generator) -> Samples:
+    """Recordings of 16 bits at 8,000 Hz, some louder than others."""
+    found: Samples = []
+    for i in range(60):
+        loud = rng.uniform(500, 5000)
+        sound = np.clip(rng.normal(0, loud, int(rng.integers(2000, 6000))), -32768, 32767).astype(np.int16)
+        found.append(sample(f"s{i:03d}", {"x": sound, "rate": np.array(8000)}))
+    return found
+
+
+SILENT = Trial(
+    "silent-recordings", "DC226", _SOUND, _sounds, edited_field(0.05, "x", lambda x, to, _: np.full_like(x, to)),
+    (Size("zeros", 0), Size("an offset", 12)), cause="constant",
+)  # fmt: skip
+RATED = Trial(
+    "another-rate", "DC226", _SOUND, _sounds,
+    edited_field(0.05, "rate", lambda rate, by, _: np.array(int(rate * by))),
+    (Size("x2", 2), Size("x1.1", 1.1)), cause="pace",
+)  # fmt: skip
 
 _STATS: dict[str, Any] = {
     "fields": {
