@@ -27,7 +27,9 @@ POINT_NAMES = r"point|xyz|cloud|^pc|_pc|coord|vert|scan"
 RATE_NAMES = (
     r"(?:^|_|q)(?:vel(?:$|_|oc)|acc(?:$|_|el)|torque|effort|force|wrench)|_(?:cos|sin)$"  # of joints, and no places
 )
-PACE_NAMES = r"^(?:(?:sampl\w*_?|frame_?)?(?:rate|freq(?:uency)?)|fps|hz|sr|dt|frame_?time)$"  # of a whole recording
+PACE_NAMES = (
+    r"(?:^|[./])(?:(?:sampl\w*_?|frame_?)?(?:rate|freq(?:uency)?)|fps|hz|sr|dt|frame_?time)$"  # of a whole recording
+)
 
 ROLES: frozenset[str] = SPATIAL_ROLES | {
     "pose", "rotvec", "quaternion", "transform", "action", "joint_angle", "image", "depth", "color", "normal",

@@ -351,7 +351,7 @@ def test_what_may_well_stand_still_is_not_dead():
     [
         ("rate", 8000, 16000, 3, True), ("audio/sampling_rate", 8000, 16000, 1, True), ("fps", 30.0, 25.0, 2, True),
         ("frame_time", 1 / 30, 1 / 60, 3, True), ("rate", 8000, 16000, 7, False), ("label", 0, 1, 3, False),
-        ("heart_rate", 80, 90, 3, False), ("rate", 8000, 8000, 3, False),
+        ("heart_rate", 80, 90, 3, False), ("rate", 8000, 8000, 3, False), ("audio.sampling_rate", 8000, 16000, 1, True),
     ],
 )  # fmt: skip
 def test_few_recordings_of_another_rate_are_told(name, usual, other, odd, told):
@@ -364,6 +364,22 @@ def test_few_recordings_of_another_rate_are_told(name, usual, other, odd, told):
         assert (finding.rows.tolist(), finding.severity.value, finding.cause) == (list(range(odd)), "warning", None)
     if told and name == "rate":
         assert finding.message == "3 samples have rate 16,000; the other 57 have 8,000."
+
+
+@pytest.mark.parametrize(
+    ("usual", "others", "told"),
+    [
+        (1, [1000, 1000], True), (525.5, [500.0], True), (640, [480, 320, 320], True), (640, [480] * 4, False),
+        (3, [4, 5], False), (0, [5000], False), (640, [1, 2, 300, 4], False), (True, [False], False),
+    ],
+)  # fmt: skip
+def test_another_setting_is_information(usual, others, told):
+    schema = {"fields": {"scale": {"shape": []}, "t": {"role": "text"}}}
+    values = [*others, *[usual] * (60 - len(others))]
+    finding = found(schema, [{"scale": np.array(v), "t": f"word {i}"} for i, v in enumerate(values)]).get("DC226")
+    assert (finding is not None) == told
+    if told:
+        assert (finding.rows.tolist(), finding.severity.value) == (list(range(len(others))), "info")
 
 
 def test_rotations_without_a_role_are_in_two_units_where_their_unit_says_angles():

@@ -47,6 +47,7 @@ _STRAYS = frozenset({"points", "joints", "position", "pose", "action", "joint_an
 _ALIKE = 10.0  # the others lie within one decade
 _FULL = 255.0
 _NEARLY_ALL = 0.9  # of the samples: the others are exceptions
+_ALL_BUT_FEW, _NO_LABEL, _SETTINGS = 0.95, 100, 4  # the same of other numbers, their size, and how many there are
 _SEVERAL = 16  # numbers that are all the same by no accident
 _STEADY = 0.05  # of the logarithm: what differs by less than half is no outlier, however alike the others are
 
@@ -180,8 +181,8 @@ def outlier_sample(rows: Rows, case: Case) -> Iterator[Failure]:
     What:
         Size of clouds and skeletons, distance of positions, largest value of actions and joints, number of rows. Of
         floating-point numbers without a role the largest value, where all others lie within a decade. Of numbers
-        without a role: samples that hold one value throughout where nine tenths vary, and the rate (``rate``,
-        ``sampling_rate``, ``fps``, ``dt``, ``frame_time``), where nine tenths have the same.
+        without a role: samples that hold one value throughout where nine tenths vary; another rate (``rate``,
+        ``sampling_rate``, ``fps``, ``dt``, ``frame_time``) than nine tenths have; another number that 19 of 20 have.
     Why it matters:
         It may be the one that nobody meant to keep; a look costs a minute.
     Measure:
@@ -189,7 +190,8 @@ def outlier_sample(rows: Rows, case: Case) -> Iterator[Failure]:
         within the group where groups are large enough, else over the split. Of size, distance and values what is beyond
         ``far`` is a warning, and an error where a unit explains it. Without a role: ``far`` times the median. A sample
         of one value has 16 numbers or more, and the others go beyond that value on both sides: counts and switches
-        may well be 0 throughout. It is a warning, as is another rate.
+        may well be 0 throughout. It is a warning, as is another rate. Of other single numbers whole ones below 100
+        are labels or counts, and of more than four different values none is a setting: they are passed over.
     When it is wrong:
         Rare things are rare: declare what they may be, or raise ``far``.
     Options:
@@ -217,7 +219,7 @@ def outlier_sample(rows: Rows, case: Case) -> Iterator[Failure]:
         yield from _constant(rows, case)
     if case.spec.role is None:
         yield from _much_larger(rows, case)
-        yield from _other_pace(rows, case)
+        yield from _other_setting(rows, case)
         return
     for label, values, known in _scalars(rows, case):
         judged = known & np.isfinite(values)
@@ -281,28 +283,38 @@ def _constant(rows: Rows, case: Case) -> Iterator[Failure]:
     )
 
 
-def _other_pace(rows: Rows, case: Case) -> Iterator[Failure]:
-    """Yield samples of another rate (Hz) or time between two frames than nearly all others."""
+def _other_setting(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Yield samples whose one number is not that of nearly all others: a rate, or another setting of a recording."""
     known = rows.measured("min", "ndim")
-    if not known.any() or re.search(PACE_NAMES, case.name.rpartition("/")[2].lower()) is None:
+    if not known.any():
         return
-    known &= (rows["ndim"] == 0) & np.isfinite(rows["min"][:, 0])
-    paces, counts = np.unique(rows["min"][known, 0], return_counts=True)
-    if 2 * int(known.sum()) < int(case.options["least"]) or len(paces) < 2:
+    values, pace = rows["min"][:, 0], re.search(PACE_NAMES, case.name.lower()) is not None
+    known &= (rows["ndim"] == 0) & np.isfinite(values)
+    found, counts = np.unique(values[known], return_counts=True)
+    if 2 * int(known.sum()) < int(case.options["least"]) or len(found) < 2:
         return
-    usual, count = float(paces[counts.argmax()]), int(counts.max())
-    if count < _NEARLY_ALL * int(known.sum()):
+    usual, count = float(found[counts.argmax()]), int(counts.max())
+    nearly_all = count >= (_NEARLY_ALL if pace else _ALL_BUT_FEW) * int(known.sum())
+    if not nearly_all or not (pace or _is_setting(found, usual)):
         return
-    odd = known & (rows["min"][:, 0] != usual)
-    others = [shown(float(pace), case.spec.unit) for pace in paces if pace != usual]
+    odd = known & (values != usual)
+    others = [shown(float(value), case.spec.unit) for value in found if value != usual]
     yield Failure(
         odd,
         f"{those(odd, 'have')} {case.name} {listed(others)}; the other {count:,} have {shown(usual, case.spec.unit)}.",
         measured={"usual": usual},
-        severity=Severity.WARNING,
-        kind="pace",
-        fix="Look at how they were made: correct the number where it alone is wrong, or resample their data.",
+        severity=Severity.WARNING if pace else None,
+        kind="pace" if pace else "setting",
+        fix="Look at how they were made: correct the number where it alone is wrong, or resample their data."
+        if pace
+        else "Look at how they were made: another setting may have been in force.",
     )
+
+
+def _is_setting(values: Array, usual: float) -> bool:
+    """Tell whether the different values of a field are rather settings than labels, counts or amounts."""
+    labels = (values == np.floor(values)).all() and np.abs(values).max() < _NO_LABEL
+    return not labels and usual != 0 and len(values) <= _SETTINGS
 
 
 def _standing_out(
