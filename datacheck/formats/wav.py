@@ -67,6 +67,7 @@ def _parse(data: bytes, hint: Hint) -> Values:
     raise FormatError(msg)
 
 
+_UNKNOWN = 0x7FFF0000  # bytes and more: what programs write that do not know the length beforehand
 _CUT = "the file is cut short, or damaged"
 
 
@@ -111,7 +112,7 @@ def _values(data: bytes, at: int, size: int, sound: _Sound | None) -> Values:
         msg = f"the data chunk says 0 bytes, {then}"
         raise FormatError(msg)
     if size > left:
-        why = "its writer did not finish the file" if size >= 0xFFFFFFFF - at else "the file is cut short"
+        why = "its writer did not finish the file" if size >= _UNKNOWN else "the file is cut short"
         msg = f"the data chunk says {size:,} bytes, {left:,} are left: {why}"
         raise FormatError(msg)
     frame = sound.channels * sound.bits // 8

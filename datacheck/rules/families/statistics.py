@@ -290,15 +290,18 @@ def _other_setting(rows: Rows, case: Case) -> Iterator[Failure]:
         return
     values, pace = rows["min"][:, 0], re.search(PACE_NAMES, case.name.lower()) is not None
     known &= (rows["ndim"] == 0) & np.isfinite(values)
-    found, counts = np.unique(values[known], return_counts=True)
-    if 2 * int(known.sum()) < int(case.options["least"]) or len(found) < 2:
+    total = int(known.sum())
+    if 2 * total < int(case.options["least"]):
         return
-    usual, count = float(found[counts.argmax()]), int(counts.max())
-    nearly_all = count >= (_NEARLY_ALL if pace else _ALL_BUT_FEW) * int(known.sum())
-    if not nearly_all or not (pace or _is_setting(found, usual)):
-        return
+    usual = float(np.median(values[known]))
     odd = known & (values != usual)
-    others = [shown(float(value), case.spec.unit) for value in found if value != usual]
+    count = total - int(odd.sum())
+    if not odd.any() or count < (_NEARLY_ALL if pace else _ALL_BUT_FEW) * total:
+        return
+    found = np.unique(values[odd])
+    if not pace and not _is_setting(found, usual):
+        return
+    others = [shown(float(value), case.spec.unit) for value in found]
     yield Failure(
         odd,
         f"{those(odd, 'have')} {case.name} {listed(others)}; the other {count:,} have {shown(usual, case.spec.unit)}.",
@@ -311,8 +314,9 @@ def _other_setting(rows: Rows, case: Case) -> Iterator[Failure]:
     )
 
 
-def _is_setting(values: Array, usual: float) -> bool:
+def _is_setting(others: Array, usual: float) -> bool:
     """Tell whether the different values of a field are rather settings than labels, counts or amounts."""
+    values = np.append(others, usual)
     labels = (values == np.floor(values)).all() and np.abs(values).max() < _NO_LABEL
     return not labels and usual != 0 and len(values) <= _SETTINGS
 
