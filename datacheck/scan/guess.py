@@ -6,7 +6,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ _CLOUD, _TABLE = r"point|xyz|cloud|^pc|_pc|lidar|velodyne|scan|\.pts|\.xyz", "ta
 _COLUMNS, _FEW_COLORS, _WIDE = ("from its values",), 64, 1.5  # classes are fewer than colours; what is no share
 _TOKENS = r"(?:input|token)_ids|tokens"  # names of what a text becomes
 ONE_ARRAY, RECORDS = "array", "records"  # what a file of one array, and of one list, calls it
+SOUND = "samples"  # what a .wav calls its sound
 UNTYPED = "bytes"  # what a .bin of no float32 numbers calls its content
 _UNTYPED = "unknown: no float32 coordinates; labels, a mask or tokens, of uint8, uint16, uint32 or int64: say which"
 
@@ -153,6 +154,8 @@ def guess(name: str, seen: Seen, axes: Mapping[str, Axis], samples: int, files: 
         found = Guess({"shape": ["N"]}, (_UNTYPED,))  # with a dtype it would count as judged
     else:
         found = _guess(said.lower(), seen, axes.get(name))
+    if name == SOUND and files.lower().endswith(".wav") and _integers(seen):  # a louder recording is no fault
+        found = replace(found, spec={key: value for key, value in found.spec.items() if key != "range"})
     if seen.samples >= samples:
         return found
     why = f"in {seen.samples:,} of {samples:,} samples"
