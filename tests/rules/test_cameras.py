@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from datacheck.rules.families.orientation import flatness
-from datacheck.rules.families.pictures import bands
+from datacheck.rules.families.pictures import bands, picture_sizes
 from datacheck.rules.families.posing import posed
 from datacheck.rules.projection import READINGS, projection
 from datacheck.sample import Column, Origin, Piece, stack
@@ -279,3 +279,81 @@ def test_groups_that_look_the_same_upside_down_and_small_ones_are_not_judged():
     for n, one in enumerate(mirrored):
         one["i"] = one["i"] + np.uint8(n)
     assert [f.code for f in findings(schema, *mirrored) if f.code == "DC314"] == []
+
+
+# ------------------------------------------------------------------------------------------ DC315
+
+PHOTO = IMAGE.replace(", origin: bottom_left", "")
+
+
+def of_sizes(*sizes, folders=()):
+    """Return the findings of DC315 about pictures of these (height, width)."""
+    rng = np.random.default_rng(5)
+    pieces = [
+        Piece(
+            f"s{i:03d}",
+            {"i": rng.integers(0, 256, (*size, 3)).astype(np.uint8)},
+            Origin(f"{folders[i] if folders else 'a'}/{i}.png"),
+            "",
+            {},
+        )
+        for i, size in enumerate(sizes)
+    ]
+    found = scan_pieces(schema_of(PHOTO), [("", piece) for piece in pieces]).findings
+    return [f for f in found if f.code == "DC315"]
+
+
+@pytest.mark.parametrize(
+    ("size", "severity", "cause"),
+    [
+        ((32, 24), "warning", "probably turned by 90 degrees"),
+        ((12, 16), "warning", "probably scaled by 0.5"),
+        ((6, 8), "warning", "probably scaled by 0.25"),
+        ((72, 96), "warning", "probably scaled by 3"),
+        ((24, 31), "info", None),
+        ((18, 24), "info", None),  # 0.75 of it: nobody knows why
+    ],
+)
+def test_pictures_of_another_size_than_nearly_all_are_named(size, severity, cause):
+    (found,) = of_sizes(*[(24, 32)] * 19, size, size)
+    assert (found.severity, found.rows.tolist()) == (severity, [19, 20])
+    assert (found.cause.text if found.cause else None) == cause
+    assert f"{size[1]} x {size[0]} beside 32 x 24 (2)" in found.message
+
+
+def test_half_of_an_odd_number_is_rounded_either_way():
+    (found,) = of_sizes(*[(47, 33)] * 38, (23, 16), (24, 17), (24, 16))
+    assert (found.cause.text, found.rows.tolist()) == ("probably scaled by 0.5", [38, 39, 40])
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [(24, 32)] * 18 + [(32, 24)],  # too few
+        [(24, 32)] * 18 + [(32, 24)] * 3,  # too many: photographs taken upright
+        [(24, 32)] * 60 + [(32, 24)] + [(24, 30 - i) for i in range(5)],  # photographs of many sizes
+        [(24, 32)] * 14 + [(20, 30)] * 6 + [(22, 31)],  # two usual sizes: a third one says nothing
+    ],
+)
+def test_pictures_of_many_sizes_are_not_judged(sizes):
+    assert of_sizes(*sizes) == []
+
+
+def test_of_two_usual_sizes_both_are_compared():
+    (found,) = of_sizes(*[(24, 32)] * 14, *[(20, 30)] * 6, (10, 15))
+    assert (found.cause.text, found.rows.tolist()) == ("probably scaled by 0.5", [20])
+
+
+def test_folders_are_judged_each_by_itself_and_small_ones_only_with_those_named_alike():
+    thumbnails = [(24, 32)] * 40 + [(12, 16)] * 3
+    assert of_sizes(*thumbnails, folders=["full"] * 40 + ["small"] * 3) == []
+    (found,) = of_sizes(*thumbnails, folders=[f"episode_{i}/top" for i in range(43)])
+    assert found.rows.tolist() == [40, 41, 42]
+
+
+def test_channels_may_come_first_and_a_film_has_the_size_of_its_pictures():
+    shapes = {(5, 7): (5, 7), (3, 5, 7): (5, 7), (5, 7, 4): (5, 7), (9, 5, 7, 3): (5, 7), (9, 3, 5, 7): (5, 7)}
+    schema = schema_of("fields: {i: {role: image}}")
+    for shape, size in shapes.items():
+        (block,) = stack([Piece("a", {"i": np.zeros(shape, np.uint8)}, Origin("a"), "", {})], "")
+        assert picture_sizes.function(block, schema)["i:size"].tolist() == [list(size)]

@@ -1,18 +1,20 @@
-"""Rules about the orientation of images: which row comes first."""
+"""Rules about images: which row comes first, and whether all are of one size."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.rules.base import Case, Columns, counted, measure, rule, shown, those, where_text
+from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, shown, those, where_text
 from datacheck.rules.measures import is_numeric, leaf, of_role
 from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Schema
-from datacheck.table import Measured, Rows
+from datacheck.table import Measured, Rows, Texts
 
 Array = np.ndarray[Any, Any]
 
@@ -20,6 +22,12 @@ _ORIGINS = {"opengl": "bottom_left", "opencv": "top_left"}  # what robosuite's i
 _BANDS = 32
 _ONE_SCENE = 0.9  # share of a group that must look alike: else it is no camera's
 _FRAMES = 8  # of a film are looked at
+_NUMBER = re.compile(r"\d+")
+_SIZED = frozenset({"image", "depth", "mask"})
+_PICTURE = "image"  # the field of a picture file that no schema lists
+_MOST_CHANNELS = 4
+_FACTORS = (2, 3, 4, 8)  # by which pictures are enlarged or made smaller
+_MOST_SIZES = 3  # that count as usual: photographs of the world have many more
 
 
 def _oriented(spec: FieldSpec) -> bool:
@@ -192,3 +200,157 @@ def _alike(profiles: Array, other: Array) -> Array:
     size = np.sqrt((a * a).sum(axis=1) * float((b * b).sum()))
     out: Array = np.where(size > 0, (a @ b) / np.maximum(size, 1e-300), 0.0)
     return out
+
+
+# ---------------------------------------------------------------------------------------------- sizes
+
+
+@measure("picture_sizes", per="sample", uses=("fields.role", "fields.shape"), depth="structure")
+def picture_sizes(block: Block, schema: Schema) -> Columns:
+    """Height and width of each picture, depth map and mask: `<field>:size` (2), also of picture files."""
+    found: dict[str, Array] = {}
+    for name, column in block.fields.items():
+        spec = schema.fields.get(name)
+        if (name == _PICTURE if spec is None else _is_picture(column, spec)) and (size := _size(column)) is not None:
+            found[f"{name}:size"] = size
+    return found
+
+
+def _is_picture(column: Column, spec: FieldSpec) -> bool:
+    """Tell whether a listed field holds pictures: by its role, else by the form that decoded pictures have."""
+    if spec.role is not None or spec.is_text or column.kind != "array":
+        return spec.role in _SIZED
+    return column.values.dtype == np.uint8 and column.values.ndim == 3 and column.values.shape[-1] in {3, 4}
+
+
+def _size(column: Column) -> Array | None:
+    """Return height and width, int64 (samples, 2); None where a value has other axes than a picture or a film."""
+    if column.kind != "array" or column.lengths is None or column.values.ndim not in {2, 3, 4}:
+        return None
+    item = column.values.shape[1:]
+    axes = [column.lengths, *(np.full(len(column), size, np.int64) for size in item)]
+    if len(item) == 1:
+        return np.stack(axes, axis=1)
+    if item[-1] <= _MOST_CHANNELS:
+        return np.stack(axes[-3:-1], axis=1)
+    return np.stack(axes[-2:], axis=1)
+
+
+@rule(
+    "DC315", "picture-size", Severity.WARNING, Level.SAMPLE, per="sample", measures=(picture_sizes,),
+    needs=("DC109", "DC122"), defaults={"share": 0.9, "samples": 20},
+)  # fmt: skip
+def picture_size(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A few pictures have another size than nearly all others of their field and folder.
+
+    What:
+        Where the pictures of a folder have one size, or three at most, no picture has such a size with height and
+        width exchanged, or half of it, or a third, quarter or eighth, or as many times of it. Any other size beside one
+        usual size is told for information. Folders with few pictures are judged together where they are named alike
+        but for numbers. Folders of pictures of many sizes are not judged.
+    Why it matters:
+        Boxes, key points and camera matrices are in pixels: they fit no picture that was turned or scaled.
+    Measure:
+        Height and width as stored; EXIF orientation is not applied. No pixel is read. Sizes of a tenth of the pictures
+        and more are usual.
+    When it is wrong:
+        Some photographs were taken upright, or with another camera: nothing in pixels belongs to them.
+    Options:
+        share: share of the pictures that must have a usual size (0.9). samples: fewest pictures to judge (20).
+    Bad::
+
+        schema: {fields: {i: {role: image, shape: [H, W, 3], dtype: uint8}}}
+        samples:
+          - {n: 20, i: {choice: [24, 32, 3], among: [0, 90, 200], dtype: uint8}}
+          - {i: {choice: [32, 24, 3], among: [0, 90, 200], dtype: uint8}}
+
+    Good::
+
+        schema: {fields: {i: {role: image, shape: [H, W, 3], dtype: uint8}}}
+        samples:
+          - {n: 12, i: {choice: [24, 32, 3], among: [0, 90, 200], dtype: uint8}}
+          - {n: 9, i: {choice: [32, 24, 3], among: [0, 90, 200], dtype: uint8}}
+
+    Fix:
+        Export these pictures again as the others were, or transform what is given in their pixels.
+    Reference:
+        NeRF scenes whose camera wrote some photographs turned: one ``w`` and ``h`` is given for all of them.
+    """
+    files, least = rows.files, int(case.options["samples"])
+    for column in sorted(name for name in rows.table.columns if name.startswith(":") and name.endswith(":size")):
+        known, sizes = rows.measured(column), rows[column]
+        masks: dict[tuple[str, str], Array] = {}
+        for mine in _by_folder(files, known, least):
+            for size, usual, kind in _odd(sizes[mine], float(case.options["share"])):
+                mask = masks.setdefault((kind, f"{_shown(size)} beside {_shown(usual)}"), known & False)
+                mask[mine[(sizes[mine] == size).all(axis=1)]] = True
+        for kind in sorted({kind for kind, _ in masks}):
+            said = {words: mask for (k, words), mask in masks.items() if k == kind}
+            yield _of_size(column[1:].removesuffix(":size"), kind, said)
+
+
+def _of_size(name: str, kind: str, said: dict[str, Array]) -> Failure:
+    """Return the finding of one kind; `said` holds the pictures by the words about their size."""
+    mask = np.logical_or.reduce(list(said.values()))
+    cause = Cause(f"probably {kind}", kind.partition(" ")[0], explains=int(mask.sum()))
+    return Failure(
+        mask,
+        f"{those(mask, 'have')} pictures of another size than nearly all others (width x height): "
+        f"{listed(f'{words} ({int(some.sum()):,})' for words, some in said.items())}.",
+        measured={"sizes": list(said)[:10]},
+        cause=cause if kind != "other" else None,
+        fix="Export these pictures again as the others were, or transform what is given in their pixels.",
+        severity=Severity.INFO if kind == "other" else None,
+        kind=kind,
+        extra=(name,),
+    )
+
+
+def _by_folder(files: Texts, known: Array, least: int) -> Iterator[Array]:
+    """Yield the positions of the rows of each folder with enough of them; of small folders those named alike.
+
+    Notes:
+        ``episode_1/top.png`` and ``episode_2/top.png`` are alike: they differ in numbers alone.
+    """
+    folders = Texts.of([path.rpartition("/")[0] for path in files.words])
+    large = np.bincount(folders.rows[files.rows[known]], minlength=len(folders.words))[folders.rows] >= least
+    alike = [
+        folders.words[folder] + "/" if whole else _NUMBER.sub("#", path)
+        for path, folder, whole in zip(files.words, folders.rows.tolist(), large.tolist(), strict=True)
+    ]
+    groups = Texts.of(alike).rows[files.rows[known]]
+    order = np.argsort(groups, kind="stable")
+    for places in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
+        if len(places) >= least:
+            yield np.flatnonzero(known)[places]
+
+
+def _odd(sizes: Array, share: float) -> Iterator[tuple[tuple[int, int], tuple[int, int], str]]:
+    """Yield each unusual size, the usual one that it is compared with, and what became of it ("other": unknown)."""
+    counts = Counter((height, width) for height, width in sizes.tolist())
+    usual = [size for size, count in counts.most_common(_MOST_SIZES) if count >= (1 - share) * len(sizes)]
+    if len(counts) > 2 * _MOST_SIZES or sum(counts[size] for size in usual) < share * len(sizes):
+        return
+    for size in sorted(counts.keys() - usual):
+        known = [(other, kind) for other in usual if (kind := _made(size, other))]
+        if known:
+            yield size, *known[0]
+        elif len(usual) == 1:
+            yield size, usual[0], "other"
+
+
+def _made(size: tuple[int, int], usual: tuple[int, int]) -> str:
+    """Return how a picture of the usual size gets this size, "" where neither turning nor scaling does."""
+    if size == usual[::-1]:
+        return "turned by 90 degrees"
+    for factor in _FACTORS:
+        if all(abs(large / factor - small) < 1 for small, large in zip(size, usual, strict=True)):
+            return f"scaled by {1 / factor:.3g}"
+        if all(small * factor == large for small, large in zip(usual, size, strict=True)):
+            return f"scaled by {factor}"
+    return ""
+
+
+def _shown(size: tuple[int, int]) -> str:
+    height, width = size
+    return f"{width} x {height}"

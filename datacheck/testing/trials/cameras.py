@@ -143,6 +143,17 @@ def _turned(piece: Piece, value: float, rng: np.random.Generator) -> Piece:
     return changed(piece, i=piece.fields["i"][::-1].copy())
 
 
+def _as_tall(piece: Piece, value: float, rng: np.random.Generator) -> Piece:
+    """Return a picture of 64 x 48 pixels upright (0), or resized by a factor."""
+    image = piece.fields["i"]
+    return changed(piece, i=np.rot90(image).copy() if not value else image[:: int(1 / value), :: int(1 / value)].copy())
+
+
+def _photos(rng: np.random.Generator) -> Samples:
+    """Pictures of 64 x 48 pixels."""
+    return [sample(f"s{i:03d}", {"i": rng.integers(0, 256, (48, 64, 3)).astype(np.uint8)}) for i in range(60)]
+
+
 HALVED = Trial(
     "camera-of-another-size", "DC306", _CAMERAS, _cameras, edited(0.1, _resized),
     (Size("x0.9", 0.9, documented=False), Size("x0.5", 0.5), Size("x2", 2.0), Size("x3", 3.0)), cause="resolution",
@@ -161,5 +172,8 @@ FLOATING = Trial("floating", "DC313", _THINGS, _things, edited(0.1, _lifted),
                  (Size("3 cm", 0.03, documented=False), Size("10 cm", 0.1)), cause="floats")  # fmt: skip
 SUNK = Trial("sunk", "DC313", _THINGS, _things, edited(0.1, _lifted),
              (Size("3 cm", -0.03), Size("10 cm", -0.1)), cause="sinks")  # fmt: skip
+SIZED = Trial("pictures-of-another-size", "DC315", _PICTURES, _photos, edited(0.08, _as_tall),
+              (Size("turned by 90 degrees", 0.0), Size("x0.5", 0.5), Size("x0.25", 0.25)),
+              cause=lambda times: "scaled" if times else "turned")  # fmt: skip
 TURNED = Trial("upside-down-image", "DC314", _PICTURES, _pictures, edited(0.08, _turned),
                (Size("8 % of them", 0.0),), cause="turned")  # fmt: skip
