@@ -403,6 +403,48 @@ def test_a_stream_is_frozen_for_a_second_while_the_robot_moves(length, robot, dt
     assert brief(said(FROZEN, sample), "DC506") == wanted
 
 
+@pytest.mark.parametrize(("episodes", "stopped", "wanted"), [(40, 4, [0, 1, 2, 3]), (40, 5, None), (9, 1, None)])
+def test_a_stream_may_stop_for_good_in_few_episodes_while_the_action_moves(episodes, stopped, wanted):
+    schema = "fields: {action: {role: action, shape: [T, 2]}, s: {shape: [T, 6]}}\nepisode: {fps: 10}"
+    rng = np.random.default_rng(7)
+    rows = []
+    for number in range(episodes):
+        s = rng.normal(size=(100, 6))
+        s[30:] = s[30] if number < stopped else s[30:]
+        rows.append({"action": rng.normal(size=(100, 2)), "s": s})
+    found = [f for f in said(schema, *rows) if f.code == "DC506"]
+    assert [f.rows.tolist() for f in found] == ([] if wanted is None else [wanted])
+    assert all("repeats one row for 6.9 s (median) while action moves, in 4 samples" in f.message for f in found)
+    still = [row | {"action": np.ones((100, 2))} for row in rows]
+    assert [f for f in said(schema, *still) if f.code == "DC506"] == []
+
+
+def test_pictures_beside_a_stream_without_a_role_stop_while_it_moves():
+    """All episodes are of one length; there is one observation more than actions."""
+    schema = """
+    fields: {a: {role: action, shape: [40, 2]}, s: {shape: [41, 3]}, rgb: {role: image, shape: [41, 2, 2, 3]},
+             still: {role: image, shape: [5, 2, 2, 3]}}
+    """
+    rng = np.random.default_rng(8)
+    film = rng.integers(50, 200, (41, 2, 2, 3)).astype(np.uint8)
+    stopped = film[np.minimum(np.arange(41), 15)]
+    moving, rests = rng.normal(size=(41, 3)), np.ones((41, 3))
+    rows = [
+        {"a": rng.normal(size=(40, 2)), "s": s, "rgb": rgb, "still": film[[n, n, n, n, n]]}
+        for n, (s, rgb) in enumerate([(moving, film), (moving + 1, stopped), (rests, stopped)])
+    ]
+    found = [f for f in said(schema, *rows) if f.code == "DC513"]
+    assert [(f.kind, f.rows.tolist()) for f in found] == [("frozen", [1])]
+    assert "rgb repeats one row for 25 steps (median) while s moves, in 1 sample" in found[0].message
+
+
+def test_commands_show_no_motion_of_what_a_camera_sees():
+    schema = "fields: {a: {role: action, shape: [T, 2]}, rgb: {role: image, shape: [T, 2, 2, 3]}}"
+    rng = np.random.default_rng(9)
+    film = np.repeat(rng.integers(50, 200, (1, 2, 2, 3)).astype(np.uint8), 60, axis=0)
+    assert brief(said(schema, {"a": rng.normal(size=(60, 2)), "rgb": film}), "DC513") == []
+
+
 def test_a_sample_of_uneven_fields_does_not_hide_its_neighbours():
     q = np.cumsum(np.random.default_rng(6).uniform(0.5, 1, (100, 2)), axis=0)
     rows = [{"q": q, "s": stream(35, 11)}, {"q": q[:-1], "s": stream(1, 1)}, {"q": 2 * q, "s": stream(2, 1)}]

@@ -11,22 +11,57 @@ import numpy as np
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, measure, rule, shown
 from datacheck.rules.measures import is_numeric
-from datacheck.rules.series import least_run, long_runs, moving, runs, series, states, time_field
+from datacheck.rules.series import RUNS, least_run, long_runs, moving, runs, series, states, time_field
 from datacheck.sample import Block, Column
-from datacheck.schema.model import Schema
+from datacheck.schema.model import FieldSpec, Schema
 from datacheck.table import Measured, Rows
 
 Array = np.ndarray[Any, Any]
 
 _PIXELS = frozenset({"image", "depth"})
 _OTHER = frozenset({None, "value", "joint_angle", "color", "rotvec", "quaternion"})  # objects may rest where they are
+_MOVING = frozenset(
+    {None, "value", "joint_angle", "position"}
+)  # may show that a robot moves where no state is declared
 _LEAST = 6  # numbers per row: fewer are often equal for good reasons (a gripper at rest)
+_FEW, _EPISODES = 0.1, 10  # share of episodes whose stream stops for good; of how many at least
+
+
+def _axis(spec: FieldSpec) -> str | int | None:
+    """Return the first axis of rows of numbers: its name, or its size where all samples are of one length."""
+    return spec.ragged or (spec.shape[0] if spec.shape and len(spec.shape) > 1 else None)
+
+
+def _over_time(schema: Schema) -> dict[str, FieldSpec]:
+    """Return the fields whose first axis is time.
+
+    Notes:
+        Where all episodes are of one length, that of the actions is time, and one step more or less: of observations.
+    """
+    axis: str | int | None = schema.fields[time_field(schema)].ragged if time_field(schema) else None
+    if axis is None:
+        axis = next((_axis(spec) for name, spec in schema.of_role("action") if schema.part_of(name) is None), None)
+    axes = {axis, axis - 1, axis + 1} if isinstance(axis, int) else {axis}
+    stored = sorted(schema.stored.items())
+    return {name: s for name, s in stored if not s.is_text and _axis(s) is not None and _axis(s) in axes}
 
 
 def _watched(schema: Schema, roles: frozenset[str | None]) -> list[str]:
-    axis = schema.fields[time_field(schema)].ragged if time_field(schema) else None
-    stored = [(name, spec) for name, spec in sorted(schema.stored.items()) if spec.role in roles and not spec.is_text]
-    return [name for name, spec in stored if spec.ragged is not None and spec.ragged == axis]
+    return [name for name, spec in _over_time(schema).items() if spec.role in roles and _witnesses(schema, name)]
+
+
+def _witnesses(schema: Schema, name: str) -> list[str]:
+    """Return the fields that show whether the robot moves while another one is repeated.
+
+    Notes:
+        The declared states, else any other rows of numbers. Commands say nothing of pictures: a robot may not follow.
+    """
+    known = states(schema)
+    if known:
+        return [state for state in known if state != name]
+    every = _over_time(schema)
+    roles = _MOVING if every[name].role in _PIXELS else _MOVING | {"action"}
+    return [n for n, s in every.items() if n != name and s.role in roles and _axis(s) == _axis(every[name])]
 
 
 def _same(column: Column, fits: Array) -> Array:
@@ -52,7 +87,8 @@ def _frozen(block: Block, schema: Schema, names: Sequence[str]) -> Columns:
         column = block.fields.get(name)
         if column is None or column.lengths is None or not is_numeric(column) or column.values.ndim < 2:
             continue
-        told = moving(series(block, [state for state in states(schema) if state != name]), [column])
+        rows = [c for c in series(block, _witnesses(schema, name)) if c.values.dtype.kind == "f"]
+        told = moving(rows, [column])
         if told is None:
             continue
         moves, count, fits = told
@@ -74,7 +110,7 @@ def _frozen(block: Block, schema: Schema, names: Sequence[str]) -> Columns:
 _USES = ("fields.role", "fields.shape", "fields.absent")
 
 
-@measure("frozen", per="sample", uses=_USES)
+@measure("frozen", version=2, per="sample", uses=_USES)
 def frozen(block: Block, schema: Schema) -> Columns:
     """Rows of a stream that equal the row before, for each field of numbers over time with 6 or more per row.
 
@@ -89,18 +125,18 @@ def _width(column: Column) -> int:
     return prod(column.values.shape[1:]) if column.values.dtype.kind == "f" else 0
 
 
-@measure("frozen_pixels", per="sample", uses=_USES, depth="deep")
+@measure("frozen_pixels", version=2, per="sample", uses=_USES, depth="deep")
 def frozen_pixels(block: Block, schema: Schema) -> Columns:
     """As `frozen`, of pictures and depth maps."""
     return _frozen(block, schema, _watched(schema, _PIXELS))
 
 
 def _nothing(schema: Schema) -> str:
-    return "" if time_field(schema) and states(schema) else "no joint angles or positions over time"
+    return "" if _watched(schema, _OTHER) else "no two fields of numbers over time"
 
 
 def _no_pictures(schema: Schema) -> str:
-    return _nothing(schema) or ("" if _watched(schema, _PIXELS) else "no pictures over time")
+    return "" if _watched(schema, _PIXELS) else "no pictures over time beside fields of numbers"
 
 
 _NEEDS = ("DC109", "DC121", "DC122", "DC123", "DC221")
@@ -114,14 +150,14 @@ def frozen_stream(rows: Rows, case: Case) -> Iterator[Failure]:
     """A sensor repeats one row while the robot moves.
 
     What:
-        No row of 6 and more numbers that otherwise change is repeated for a second while a joint or a position moves.
-        Pictures are DC513's.
+        No row of 6 and more numbers that otherwise change is repeated for a second while a joint or a position moves;
+        where no field has these roles, while another stream or the action moves. Pictures are DC513's.
     Why it matters:
         The policy learns to act on what was seconds ago.
     Measure:
         Runs of rows that equal the one before; at least half of a run's steps move by more than 1 % of the 99th
-        percentile of speed. A field counts where it changes at 90 % of the other steps, and in half of all; positions
-        do not, because objects may rest.
+        percentile of speed. A field counts where it changes at 90 % of the other steps, and in half of all, or, of ten
+        episodes and more, in all but a tenth of them; positions do not, because objects may rest.
     When it is wrong:
         The stream is slower than the rows on purpose: raise ``seconds``.
     Options:
@@ -155,7 +191,10 @@ def frozen_stream(rows: Rows, case: Case) -> Iterator[Failure]:
         steps, alike = rows[f":{name}:steps"], rows[f":{name}:alike"]
         still = np.where(known, rows[f":{name}:frozen"][:, place], 0)
         long, rest = alike[:, place], steps - alike[:, place]
-        bad = (still > 0) & (long < 0.5 * steps) & (alike[:, 0] - long <= 0.1 * rest)
+        bad = (still > 0) & (alike[:, 0] - long <= 0.1 * rest)
+        for_good = bad & (long >= 0.5 * steps) & (rest >= RUNS[place])
+        stops = known.sum() >= _EPISODES and for_good.sum() <= _FEW * known.sum()
+        bad &= (long < 0.5 * steps) | (for_good if stops else False)
         if bad.any() and (bad.sum() == 1 or bad.sum() <= float(case.options["often"]) * known.sum()):
             yield _stalled(name, "the sensor or its driver stopped", bad, still, steps, case)
 
@@ -169,6 +208,7 @@ def frozen_pictures(rows: Rows, case: Case) -> Iterator[Failure]:
 
     What:
         No picture or depth map is repeated for a second while a joint or a position moves, and not half of them are.
+        Where no field has these roles, another stream of numbers beside the pictures shows what moves.
     Why it matters:
         The policy learns to act on a picture that is seconds old.
     Measure:
@@ -238,9 +278,10 @@ def _stalled(name: str, what: str, bad: Array, still: Array, steps: Array, case:
     fps = case.schema.episode.fps if case.schema.episode is not None else None
     typical = float(np.median(still[bad]))
     long = shown(typical / fps, "s") if fps else counted(int(typical), "step")
+    moves = "the robot moves" if states(case.schema) else f"{' or '.join(_witnesses(case.schema, name)[:3])} moves"
     return Failure(
         bad,
-        f"{name} repeats one row for {long} (median) while the robot moves, in {counted(int(bad.sum()))}.",
+        f"{name} repeats one row for {long} (median) while {moves}, in {counted(int(bad.sum()))}.",
         measured={"steps": typical, "whole": int((bad & (still == steps)).sum())},
         cause=Cause(f"{what}; the last row was stored again", "frozen", explains=int(bad.sum())),
         fix="Record again, or cut the episode where the stream stands still.",
