@@ -266,6 +266,51 @@ def test_a_hole_in_steps_of_five_counts_frames_of_that_step():
     assert "4 frames gone in 1 group: S 200-215" in one(SEQUENCE, frames(numbers), "DC112").message
 
 
+def in_folders(*folders):
+    """Files of folders without a group: hello/0/000.npy and so on, padded or not."""
+    return pieces([f"hello/{name}/{n}.npy" for name, numbers in enumerate(folders) for n in numbers])
+
+
+FILES = "samples: {files: '{word}/{take}/{frame}.npy'}\n" + VALUE
+LACKS = [*range(11), *range(15, 30)]
+
+
+@pytest.mark.parametrize(("whole", "cut"), [(9, 1), (18, 3)])
+def test_without_groups_the_folders_of_many_are_judged(whole, cut):
+    finding = one(FILES, in_folders(*[range(30)] * whole, *[LACKS] * cut), "DC112")
+    said = ", ".join(f"hello/{whole + n} 11-14" for n in range(cut))
+    assert finding.message == (
+        f"{4 * cut} files gone in {cut} of {whole + cut} folders: {said}; named are those behind. "
+        f"{whole} folders are numbered without a hole."
+    )
+    assert finding.examples == tuple(f"hello/{whole + n}/15.npy" for n in range(cut))
+
+
+@pytest.mark.parametrize(
+    "folders",
+    [
+        [range(30)] * 8 + [LACKS],  # few folders
+        [range(30)] * 16 + [LACKS] * 3,  # holes are usual
+        [range(20 + n) for n in range(20)],  # clips of different lengths
+        [range(19)] * 20 + [LACKS],  # short ones are not judged
+        [range(30)] * 5 + [range(0, 300, 7)] * 5 + [sorted(np.random.default_rng(3).permutation(999)[:30])] * 9,
+    ],
+)
+def test_folders_of_which_some_rightly_lack_numbers(folders):
+    assert codes(found(FILES, in_folders(*folders))) == []
+
+
+def test_files_of_another_ending_are_folders_of_their_own():
+    keys = [
+        f"{name}/{n}.{end}"
+        for name in range(12)
+        for n in range(30)
+        for end in ("npy", "txt")
+        if (n, end) != (9, "txt") or name
+    ]
+    assert "1 file gone in 1 of 12 folders: 0 9;" in one(FILES, pieces(keys), "DC112").message
+
+
 def test_listed_frames_that_do_not_exist_are_no_hole():
     gone = [("", f"S/{n:04d}.pkl\0DC105 listed in train.txt, but there is no such file") for n in range(40, 50)]
     samples = frames([*range(40), *range(50, 90)]) + gone

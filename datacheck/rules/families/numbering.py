@@ -15,24 +15,26 @@ from datacheck.table import Rows
 
 Array = np.ndarray[Any, Any]
 
+_NAMED = 5  # holes in a message
+_ENDING = re.compile(r"\A[^.]+")
 _PLACES = 4  # in names, for which lost names are kept by what they are elsewhere
 
 
 def _ungrouped(schema: Schema) -> str:
-    if schema.samples.each is not None:
-        return "samples.each: what lies inside a file has no numbering to lose"
-    return "" if schema.samples.group else "samples.group names no sequence"
+    return "" if schema.samples.each is None else "samples.each: what lies inside a file has no numbering to lose"
 
 
 @rule(
     "DC112", "sequence-gap", Severity.WARNING, Level.GROUP, per="sample", unless=_ungrouped, sees="all",
-    defaults={"least": 20, "contiguous": 0.9},
+    defaults={"least": 20, "contiguous": 0.9, "folders": 10, "whole": 0.85},
 )  # fmt: skip
 def sequence_gap(rows: Rows, case: Case) -> Iterator[Failure]:
     """The numbering of a sequence has holes.
 
     What:
-        Where the frames of a group are numbered and most of them follow one another, all of them do.
+        Where the frames of a group are numbered and most of them follow one another, all of them do. Without
+        ``samples: {group: ...}`` the files of a folder are a group; they are judged where there are many such folders
+        and nearly all of them have no hole.
     Why it matters:
         A clip that is cut across a hole jumps; velocities, optical flow and tracking learn the jump.
     Measure:
@@ -41,7 +43,8 @@ def sequence_gap(rows: Rows, case: Case) -> Iterator[Failure]:
         Frames were left out on purpose: switch the rule off, or ``ignore`` the frame behind the hole, with a reason.
     Options:
         least: fewest frames of a group to judge (20). contiguous: share of steps that must be the usual one for the
-        rest to count as holes (0.9).
+        rest to count as holes (0.9). folders: without a group, fewest folders as deep with files of one ending (10).
+        whole: share of them that must have no hole (0.85).
     Bad::
 
         schema: {samples: {files: "{seq}/{frame}.pkl", group: "{seq}"}, fields: {x: {role: value, shape: [4]}},
@@ -67,6 +70,9 @@ def sequence_gap(rows: Rows, case: Case) -> Iterator[Failure]:
     Reference:
         hold issue 32: a copy of HO3D v3 without frames 0678 to 0728 of ABF12.
     """
+    if not case.schema.samples.group:
+        yield from _in_folders(rows, case)
+        return
     keys, groups = rows.keys, dict(rows.by_group())
     lost = _Lost([keys[i] for i in groups.pop("", np.zeros(0, np.int64)).tolist()])
     holes, behind = list[str](), np.zeros(len(rows), bool)
@@ -78,9 +84,7 @@ def sequence_gap(rows: Rows, case: Case) -> Iterator[Failure]:
             cut += 1
             missing += int((np.diff(ends, axis=1) // usual - 1).sum())
             behind[places[np.isin(numbers[0], ends[:, 1])]] = True
-            for before, after in ends.tolist():
-                last = f"-{after - usual}" if after > before + 2 * usual else ""
-                holes.append(f"{group} {before + usual}{last}")
+            holes += _named(group, ends, usual)
     if behind.any():
         yield Failure(
             behind,
@@ -88,6 +92,54 @@ def sequence_gap(rows: Rows, case: Case) -> Iterator[Failure]:
             measured={"missing": missing, "holes": holes[:20]},
             fix="Restore the frames, or cut the sequence at the hole.",
         )
+
+
+def _in_folders(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Yield the holes in folders, where nearly all folders as deep have files of that ending without a hole."""
+    files = rows.files
+    kinds: dict[tuple[int, str], dict[str, list[int]]] = {}
+    for place, path in enumerate(files.words):
+        folder, _, name = path.rpartition("/")
+        kinds.setdefault((path.count("/"), _ENDING.sub("", name)), {}).setdefault(folder, []).append(place)
+    for _, folders in sorted(kinds.items()):
+        if len(folders) >= int(case.options["folders"]):
+            yield from _of_kind(folders, rows, case)
+
+
+def _of_kind(folders: dict[str, list[int]], rows: Rows, case: Case) -> Iterator[Failure]:
+    """Yield the holes in folders of one kind; `folders` holds the places of their files in `rows.files.words`."""
+    words, lost = rows.files.words, _Lost([])
+    behind, holes = np.zeros(len(words), bool), list[str]()
+    missing = cut = whole = every = 0
+    for folder, places in sorted(folders.items(), key=lambda item: natural(item[0])):
+        numbers = _numbers([words[i] for i in places], lost) if len(places) >= int(case.options["least"]) else None
+        if numbers is None:
+            continue
+        every += 1
+        ends, usual = _holes(numbers[0], case)
+        whole += len(set(np.diff(np.sort(numbers[0])).tolist())) == 1
+        if len(ends):
+            cut += 1
+            missing += int((np.diff(ends, axis=1) // usual - 1).sum())
+            behind[np.array(places)[np.isin(numbers[0], ends[:, 1])]] = True
+            holes += _named(folder, ends, usual)
+    if cut and every >= int(case.options["folders"]) and whole >= float(case.options["whole"]) * every:
+        mask = behind[rows.files.rows]
+        yield Failure(
+            mask,
+            f"{counted(missing, 'file')} gone in {cut:,} of {counted(every, 'folder')}: {listed(holes, _NAMED)}; named "
+            f"are those behind. {whole:,} folders are numbered without a hole.",
+            measured={"missing": missing, "holes": holes[:20]},
+            fix="Restore the files, or cut the sequence at the hole.",
+            kind="folders",
+        )
+
+
+def _named(group: str, ends: Array, usual: int) -> Iterator[str]:
+    """Yield each hole by the name of the group and the numbers that are gone."""
+    for before, after in ends.tolist():
+        last = f"-{after - usual}" if after > before + 2 * usual else ""
+        yield f"{group} {before + usual}{last}"
 
 
 def _holes(numbers: Array, case: Case) -> tuple[Array, int]:
