@@ -119,6 +119,7 @@ def test_a_rule_lies_in_the_file_of_its_hundreds(code):
         "posing": {"31"},
         "frames": {"30", "60"},
         "pictures": {"30", "31"},
+        "rotations": {"30", "31"},
     }.get(family, {FAMILIES[family]})
     assert code[2:4] in tens
 

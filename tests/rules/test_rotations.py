@@ -287,3 +287,55 @@ def test_more_than_a_hundredth_of_the_normals_must_be_wrong(count, wanted):
     n[:count] = 0
     found = findings(NORMALS, {"n": n, "x": np.ones(2)})
     assert [(f.code, f.kind, f.severity) for f in found] == [("DC311", kind, "warning") for kind in wanted]
+
+
+# ------------------------------------------------------------------------------------------ matrices in JSON
+
+
+def pose(number):
+    matrix = np.eye(4)
+    matrix[:3, :3] = rodrigues(rng(number).normal(size=(1, 3)))[0]
+    matrix[:3, 3] = [number + 0.5, 2, 3]
+    return matrix
+
+
+def records(count, transposed=(), key="transform_matrix"):
+    return [{"file_path": f"{i}.jpg", key: (pose(i).T if i in transposed else pose(i)).tolist()} for i in range(count)]
+
+
+FRAMES = "fields: {frames: {dtype: json}}"
+
+
+@pytest.mark.parametrize(
+    ("transposed", "where"),
+    [([3], "transform_matrix of frames 3"), ([0, 1, 5, 7, 8, 9], "transform_matrix of frames 0-1, 5, 7-9")],
+)
+def test_transposed_matrices_of_a_list_are_named_by_their_places(transposed, where):
+    (found,) = findings(FRAMES, {"frames": records(20)}, {"frames": records(20, transposed)})
+    assert (found.code, found.rows.tolist(), found.severity) == ("DC316", [1], "error")
+    assert found.message.startswith(f"{len(transposed)} of 20 matrices in records are transposed ({where}):")
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        records(20),
+        records(7, [3]),  # too few
+        records(20, range(11)),  # nobody knows which are right
+        records(20, range(20)),  # all alike: a convention
+        [*records(19), {"transform_matrix": np.eye(4).tolist()}],  # both rows and columns
+        [*records(19), {"transform_matrix": [[1, 2, 3, 4]] * 4}, {"transform_matrix": [[[0, 0, 0, 1]] * 4] * 4}],
+        [*records(19), {"transform_matrix": [["0", 0, 0, 1]] * 4}, {"transform_matrix": [[2**62, 0, 0, 1]] * 4}],
+        [*records(19), 7, None, "x", [pose(1).T.tolist()], {"transform_matrix": {"x": [[1]]}}],
+        {"0001": records(2)[0]},
+        [[1, 2], [3, 4]],
+    ],
+)
+def test_what_is_no_transposed_matrix(frames):
+    assert [f.code for f in findings(FRAMES, {"frames": frames})] == []
+
+
+def test_of_several_keys_the_one_with_transposed_matrices_is_named():
+    both = [one | {"a": pose(i).tolist()} for i, one in enumerate(records(9, [4], "b"))]
+    (found,) = findings(FRAMES, {"frames": both})
+    assert "1 of 9 matrices in records are transposed (b of frames 4)" in found.message

@@ -1,22 +1,27 @@
-"""Rules about rotations: quaternions have length 1, matrices turn and do nothing else."""
+"""Rules about rotations: quaternions have length 1, matrices turn and do nothing else, and none is transposed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.rules.base import Case, Columns, measure, rule, shown, those
+from datacheck.messages import Messages
+from datacheck.rules.base import Case, Columns, different, listed, measure, rule, shown, those
 from datacheck.rules.measures import leaf, norms, of_role, reduced
 from datacheck.rules.placing import quaternion_columns, rows_of, transforms_of
-from datacheck.sample import Column
-from datacheck.schema.model import FieldSpec
+from datacheck.sample import Block, Column
+from datacheck.schema.model import FieldSpec, Schema
 from datacheck.table import Measured, Rows
 
 Array = np.ndarray[Any, Any]
 
+_END = np.array([0.0, 0.0, 0.0, 1.0])
+_KEYS, _RECORDS = 32, 16  # keys that may hold matrices, taken from the first records of a list
+_PLACES = 20  # of records that a message names
 _NEEDS = ("DC109", "DC122", "DC221", "DC222")
 
 
@@ -70,13 +75,12 @@ def rigid(column: Column, spec: FieldSpec) -> Columns:
     matrix, counts, whole = found
     turn = matrix[:, :3, :3]
     det = np.einsum("ni,ni->n", turn[:, 0], np.cross(turn[:, 1], turn[:, 2]))
-    end = np.array([0.0, 0.0, 0.0, 1.0])
-    aside = np.abs(matrix[:, :, 3] - end).max(axis=1, initial=0.0)
+    aside = np.abs(matrix[:, :, 3] - _END).max(axis=1, initial=0.0)
     off = np.abs(np.einsum("nji,njk->nik", turn, turn) - np.eye(3)).reshape(-1, 9).max(axis=1, initial=0.0)
     columns = {
         "skew": reduced(np.maximum, off, counts),
         "det": np.stack([reduced(u, det, counts) for u in (np.minimum, np.maximum)], axis=1),
-        "last_row": reduced(np.maximum, np.abs(matrix[:, 3] - end).max(axis=1, initial=0.0), counts),
+        "last_row": reduced(np.maximum, np.abs(matrix[:, 3] - _END).max(axis=1, initial=0.0), counts),
         "last_column": reduced(np.maximum, np.where(whole, aside, 1.0), counts),
         "turnless": reduced(np.add, (turn == 0).all(axis=(1, 2)), counts),
         "grain": _grain(column),
@@ -219,3 +223,128 @@ def _no_rotation(bad: Array, kind: str, skew: Array, scale: float) -> Failure:
         kind=kind,
         order=skew,
     )
+
+
+# ---------------------------------------------------------------------------------------------- matrices in JSON
+
+
+@measure("record_matrices", per="sample")
+def record_matrices(block: Block, schema: Schema) -> Columns:
+    """4 x 4 matrices in the records of a JSON list: `matrices`, how many; `upright` ones with a last row 0 0 0 1 alone.
+
+    `transposed`: those with a last column 0 0 0 1 alone; `transposed_at`: the list, the key and these records. Of
+    several keys the one with most transposed ones.
+    """
+    del schema
+    names = [
+        name for name, column in sorted(block.fields.items())
+        if column.kind == "json" and not isinstance(column, Messages) and b"[[" in column.values.tobytes()
+    ]  # fmt: skip
+    found = [
+        max((_best(name, block.fields[name].objects[i]) for name in names), default=_NO) for i in range(len(block))
+    ]
+    known = np.array([one[1] > 0 for one in found], dtype=bool)
+    if not known.any():
+        return {}
+    counts = np.array([one[:3] for one in found], dtype=np.int64).T
+    columns: dict[str, Measured | list[str]] = {
+        name: Measured(values, known)
+        for name, values in zip(("transposed", "matrices", "upright"), counts, strict=True)
+    }
+    return columns | {"transposed_at": [one[3] for one in found]}
+
+
+_Found = tuple[int, int, int, str]  # transposed, all, upright, where
+_NO: _Found = (0, 0, 0, "")
+
+
+def _best(name: str, records: Any) -> _Found:
+    """Return what the records of a list hold under the key with most transposed matrices."""
+    if not isinstance(records, list):
+        return _NO
+    first = (record for record in records[:_RECORDS] if isinstance(record, dict))
+    keys = sorted({key for record in first for key, value in list(record.items())[:_KEYS] if _is_matrix(value)})[:_KEYS]
+    return max((_under(name, key, records) for key in keys), default=_NO)
+
+
+def _under(name: str, key: str, records: list[Any]) -> _Found:
+    held = [(i, record[key]) for i, record in enumerate(records) if isinstance(record, dict) and key in record]
+    held = [(i, value) for i, value in held if _is_matrix(value)]
+    matrices = np.array([value for _, value in held], dtype=np.float64)
+    row, column = (np.abs(m - _END).max(axis=1) <= 1e-6 for m in (matrices[:, 3], matrices[:, :, 3]))
+    places = np.array([i for i, _ in held])[column & ~row].tolist()
+    return len(places), len(held), int((row & ~column).sum()), f"{key} of {name} {listed(_runs(places), _PLACES)}"
+
+
+def _is_matrix(value: Any) -> bool:
+    rows = value if isinstance(value, list) and len(value) == 4 else []
+    four = bool(rows) and all(isinstance(row, list) and len(row) == 4 for row in rows)
+    return four and all(type(x) is float or (type(x) is int and abs(x) < 1 << 53) for row in rows for x in row)
+
+
+def _runs(places: list[int]) -> Iterator[str]:
+    """Yield ascending numbers, those that follow one another as "25-28"."""
+    starts = [i for i, place in enumerate(places) if not i or place != places[i - 1] + 1]
+    for start, stop in pairwise([*starts, len(places)]):
+        yield f"{places[start]}-{places[stop - 1]}" if stop > start + 1 else f"{places[start]}"
+
+
+@rule(
+    "DC316", "transposed-matrix", Severity.ERROR, Level.SAMPLE, per="sample", measures=(record_matrices,),
+    defaults={"matrices": 8, "share": 0.5},
+)  # fmt: skip
+def transposed_matrix(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Some 4 x 4 matrices in the records of a JSON list are transposed.
+
+    What:
+        Where most matrices under one key of the records have the last row ``0 0 0 1``, no other has it as its last
+        column in place of its last row. Fields of matrices are judged by DC304.
+    Why it matters:
+        The translation stands in the last row: a loader that takes the last column puts these cameras at the origin.
+    Measure:
+        The last row and the last column of each matrix, in JSON lists of mappings such as ``frames`` of a
+        ``transforms.json``. Records count from 0.
+    When it is wrong:
+        Never known: a rigid motion has its last row so.
+    Options:
+        matrices: fewest matrices of a list to judge (8). share: share that must have the last row ``0 0 0 1`` and
+        another last column (0.5).
+    Bad::
+
+        schema: {fields: {frames: {dtype: json}}}
+        samples:
+          - frames:
+              json: [{m: &m [[1, 0, 0, 0.5], [0, 1, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]]}, {m: *m}, {m: *m}, {m: *m},
+                     {m: *m}, {m: *m}, {m: *m}, {m: [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0.5, 2, 3, 1]]}]
+
+    Good::
+
+        schema: {fields: {frames: {dtype: json}}}
+        samples:
+          - frames:
+              json: [{m: &m [[1, 0, 0, 0.5], [0, 1, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]]}, {m: *m}, {m: *m}, {m: *m},
+                     {m: *m}, {m: *m}, {m: *m}, {m: [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]}]
+
+    Fix:
+        Transpose these matrices: translation belongs into the last column.
+    Reference:
+        ``transforms.json`` of instant-ngp and nerfstudio: OpenGL and Blender exporters write columns or rows first.
+    """
+    known = rows.measured(":matrices")
+    if not known.any():
+        return
+    every, bad = rows[":matrices"], rows[":transposed"]
+    usual = rows[":upright"] >= float(case.options["share"]) * every
+    mask = known & (bad > 0) & usual & (every >= int(case.options["matrices"]))
+    if mask.any():
+        where = different(rows[":transposed_at"][mask])
+        yield Failure(
+            mask,
+            f"{int(bad[mask].sum()):,} of {int(every[mask].sum()):,} matrices in records are transposed "
+            f"({listed(where)}): their last column is 0 0 0 1, in place of the last row.",
+            measured={"transposed": int(bad[mask].sum()), "matrices": int(every[mask].sum())},
+            cause=Cause("written column by column, the others row by row", "transposed", explains=int(mask.sum())),
+            fix="Transpose them: translation belongs into the last column.",
+            kind="transposed",
+            order=bad,
+        )
