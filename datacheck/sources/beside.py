@@ -1,4 +1,4 @@
-"""Files that others speak of and that are not there: named by a JSON document, or like those of the folders beside.
+"""Files that others speak of and that are not there: named by a JSON document or a table, or like those of the folders beside.
 
 Nothing here is declared by a schema, so it is told only where most of what is spoken of is there.
 """
@@ -25,6 +25,8 @@ from datacheck.table import Note
 
 _CODE = "DC105"
 _DOCUMENTS = (".json", ".jsonl")
+_TABLES = (".csv", ".tsv")
+_CELLS = re.compile(r"[,;\t]")
 _LISTS = re.compile(
     r"(?:^|/)(?:(?P<train>train|training)|val|valid|validation|test|testing|eval|evaluation)\.(?:txt|lst)\Z"
 )
@@ -59,7 +61,8 @@ def documents(schema: Schema, listing: Listing, unclaimed: Collection[str]) -> t
         unclaimed: files that no sample uses.
 
     Notes:
-        The built-in schemas say themselves what lies beside their documents.
+        The built-in schemas say themselves what lies beside their documents. Tables are read where they are few: many
+        are recordings.
     """
     entries = listing.entries
     lists = [path for path in entries.paths if _LISTS.search(path) and 0 < listing.by_path[path].size <= _MOST_BYTES]
@@ -67,12 +70,10 @@ def documents(schema: Schema, listing: Listing, unclaimed: Collection[str]) -> t
     if any(path.lower().endswith(_MEDIA) for path in entries.paths):
         every, own = "*" in schema.fields or schema.name not in builtin(), set(unclaimed)
         sizes = zip(entries.paths, entries.sizes.tolist(), strict=True)
-        others = [
-            path for path, size in sizes
-            if path.lower().endswith(_DOCUMENTS) and 0 < size <= _MOST_BYTES and (every or path in own)
-        ]  # fmt: skip
-        more, rest = _readable(others, listing)
-        found, left = found + more, left + rest
+        others = [path for path, size in sizes if 0 < size <= _MOST_BYTES and (every or path in own)]
+        more, rest = _readable([path for path in others if path.lower().endswith(_DOCUMENTS)], listing)
+        tables, many = _readable([path for path in others if path.lower().endswith(_TABLES)], listing)
+        found, left = found + more + ([] if many else tables), left + rest
     return found, left
 
 
@@ -85,7 +86,7 @@ def _readable(paths: list[str], listing: Listing) -> tuple[list[str], list[str]]
 
 
 def names_in(place: File) -> list[str]:
-    """Return the names of files that a JSON document or JSON lines hold as texts, sorted; the lines of a list.
+    """Return the names of files that a JSON document, JSON lines or a table hold as texts, sorted; lines of a list.
 
     Args:
         place: of the document.
@@ -100,6 +101,8 @@ def names_in(place: File) -> list[str]:
             named = sorted(set(said))
             few = len(said) < 2 * len(named) <= 2 * _MOST_NAMES  # numbers and classes stand there again and again
             return named if few and all(map(_ID.fullmatch, named)) else []
+        if place.name.lower().endswith(_TABLES):
+            return _in_cells(data)
         lines = data.splitlines() if place.name.lower().endswith(".jsonl") else [data]
         waiting: list[Any] = [parse_json(line, deep=True) for line in lines if line.strip()]
     except (FormatError, OSError, UnicodeDecodeError):
@@ -111,11 +114,30 @@ def names_in(place: File) -> list[str]:
             waiting += item.values()
         elif isinstance(item, list):
             waiting += item
-        elif isinstance(item, str) and len(item) <= 310 and _NAME.fullmatch(item):
-            parts = PurePosixPath(item.replace("\\", "/")).parts
-            if ".." not in parts and parts[:1] != ("/",) and _is_text(item):
-                found.add("/".join(parts))
+        elif isinstance(item, str) and (name := _file(item)):
+            found.add(name)
     return sorted(found) if len(found) <= _MOST_NAMES else []
+
+
+def _in_cells(data: bytes) -> list[str]:
+    """Return the names of files in the cells of a table; quotes around a cell do not count."""
+    found = set[str]()
+    low = data.lower()
+    if any(ending.encode() in low for ending in _MEDIA):  # tables of numbers are passed over in a moment
+        for line in data.decode("utf-8").splitlines():
+            cells = (cell.strip(" \"'") for cell in _CELLS.split(line))
+            found |= {name for cell in cells if (name := _file(cell))}
+            if len(found) > _MOST_NAMES:
+                return []
+    return sorted(found)
+
+
+def _file(text: str) -> str:
+    """Return the name of a file below a folder that a text is, "" where it is none."""
+    if len(text) > 310 or not text.lower().endswith(_MEDIA) or not _NAME.fullmatch(text):
+        return ""
+    parts = PurePosixPath(text.replace("\\", "/")).parts
+    return "/".join(parts) if ".." not in parts and parts[:1] != ("/",) and _is_text(text) else ""
 
 
 def _is_text(item: str) -> bool:
@@ -148,7 +170,7 @@ def lost(named: Mapping[str, Sequence[str]], listing: Listing) -> Iterator[Note]
         gone = sorted(name for name in every - there if below.get(name) not in there)
         have = len(every) - len(gone)
         if gone and have >= max(_LEAST_THERE, _SHARE_THERE * len(every)):
-            who = within[0] if len(within) == 1 else f"the JSON documents of {folder or 'the folder'}"
+            who = within[0] if len(within) == 1 else f"the documents of {folder or 'the folder'}"
             reason = f"not there, but named by {who}, as are {have:,} that are there"
             yield from _first(gone, reason, "gone")
 

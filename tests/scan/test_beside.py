@@ -104,6 +104,32 @@ def told(root, schema="files"):
     return [(note.key, note.reason) for note in found.notes if note.code == "DC105"]
 
 
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [("labels.csv", "images/{:04}.jpg,{},7.5"), ("labels.tsv", "3\t./images/{:04}.jpg\t{}"),
+     ("labels.csv", '{1};"images/{0:04}.jpg"')],
+)  # fmt: skip
+def test_pictures_that_a_table_names_and_that_are_gone_are_told(tmp_path, name, line):
+    put(tmp_path, *(f"images/{n:04}.jpg" for n in range(9)))
+    (tmp_path / name).write_text("image,x,y\n" + "\n".join(line.format(n, n / 3) for n in range(9)))
+    assert told(tmp_path) == []
+    (tmp_path / "images/0004.jpg").unlink()
+    assert told(tmp_path) == [("images/0004.jpg", f"not there, but named by {name}, as are 8 that are there")]
+
+
+@pytest.mark.parametrize("cells", [b"/etc/1.jpg,../1.jpg,http://x/1.jpg,1.jpg.txt,jpg", b"1,2.5,3e4", b"\xff.jpg"])
+def test_cells_that_name_no_file_below_the_data(tmp_path, cells):
+    (tmp_path / "x.csv").write_bytes(cells)
+    assert names_in(tmp_path / "x.csv") == []
+
+
+def test_tables_that_are_many_are_recordings_and_no_lists():
+    files = load_schema("files")
+    tables = [f"{n:03}.csv" for n in range(501)]
+    assert documents(files, of("1.jpg", *tables[:500]), []) == (tables[:500], [])
+    assert documents(files, of("1.jpg", "a.json", *tables), []) == (["a.json"], [])
+
+
 def test_pictures_that_a_document_names_and_that_are_gone_are_told(tmp_path):
     put(tmp_path, *(f"images/{n:04}.jpg" for n in range(9)))
     transforms(tmp_path, 9)
@@ -155,7 +181,7 @@ def test_documents_of_a_folder_without_such_files_are_not_read(tmp_path):
     put(tmp_path, "a.json", "b.csv")
     assert documents(load_schema("files"), listed(tmp_path), []) == ([], [])
     put(tmp_path, "c.jpg")
-    assert documents(load_schema("files"), listed(tmp_path), []) == (["a.json"], [])
+    assert documents(load_schema("files"), listed(tmp_path), []) == (["a.json", "b.csv"], [])
 
 
 def test_a_name_that_many_files_end_in_is_looked_up_in_linear_time():
