@@ -1,4 +1,4 @@
-"""Files that others speak of and that are not there: named by a JSON document or a table, or like those of the folders beside.
+"""Files that others speak of and that are not there: named by a document, or like those of the folders beside.
 
 Nothing here is declared by a schema, so it is told only where most of what is spoken of is there.
 """

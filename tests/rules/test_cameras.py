@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from datacheck.rules.families.orientation import flatness
-from datacheck.rules.families.pictures import bands, picture_sizes
+from datacheck.rules.families.pictures import bands, channels, picture_sizes
 from datacheck.rules.families.posing import posed
 from datacheck.rules.projection import READINGS, projection
 from datacheck.sample import Column, Origin, Piece, stack
@@ -357,3 +357,56 @@ def test_channels_may_come_first_and_a_film_has_the_size_of_its_pictures():
     for shape, size in shapes.items():
         (block,) = stack([Piece("a", {"i": np.zeros(shape, np.uint8)}, Origin("a"), "", {})], "")
         assert picture_sizes.function(block, schema)["i:size"].tolist() == [list(size)]
+
+
+# ------------------------------------------------------------------------------------------ DC317
+
+
+def coloured(number, colour, noise=8.0, shape=(20, 30)):
+    image = np.array(colour) + np.random.default_rng(number).normal(0, noise, (*shape, 3))
+    return np.clip(image, 0, 255).astype(np.uint8)
+
+
+def exchanged(*colours, noise=8.0):
+    found = findings(PHOTO, *({"i": coloured(n, colour, noise)} for n, colour in enumerate(colours)))
+    return [(f.cause.kind, f.rows.tolist()) for f in found if f.code == "DC317"]
+
+
+WARM, COLD = (150, 120, 90), (90, 120, 150)
+
+
+def test_images_with_red_and_blue_exchanged_are_named():
+    assert exchanged(*[WARM] * 18, COLD, COLD) == [("exchanged", [18, 19])]
+    assert exchanged(*[WARM] * 16, *[COLD] * 4) == [("exchanged", [16, 17, 18, 19])]
+
+
+@pytest.mark.parametrize(
+    "colours",
+    [
+        [WARM] * 17 + [COLD] * 2,  # few images
+        [WARM] * 16 + [COLD] * 5,  # too many to say which are right
+        [WARM] * 19 + [(90, 110, 150)],  # the second channel differs, too
+        [WARM] * 19 + [(90, 120, 140)],  # another colour
+        [(122, 120, 119)] * 19 + [(119, 120, 122)],  # a grey scene
+        [WARM] * 18 + [(200, 100, 20), COLD],  # scenes differ
+    ],
+)
+def test_images_whose_colours_say_nothing(colours):
+    assert exchanged(*colours) == []
+
+
+def test_photographs_of_many_scenes_have_colours_of_their_own():
+    rng = np.random.default_rng(0)
+    scenes = [rng.uniform(20, 230, 3) for _ in range(40)]
+    assert exchanged(*scenes, *(scene[::-1] for scene in scenes[:4])) == []
+
+
+def test_channels_are_means_over_frames_and_pixels():
+    film = np.arange(16, dtype=np.uint8)[:, None, None, None] + np.array([0, 50, 100], np.uint8) + np.zeros(
+        (16, 4, 5, 3), np.uint8
+    )  # fmt: skip
+    found = channels.function(Column.of([film, film[:0]]), FieldSpec(role="image"))["channels"]
+    assert found.present.tolist() == [True, False]
+    assert found.values[0].tolist() == [7, 57, 107]  # of frames 0, 2, ... 14
+    assert channels.function(Column.of([film[0, :, :, :1]]), FieldSpec(role="image")) == {}
+    assert channels.function(Column.of([film[0] / 255]), FieldSpec(role="image")) == {}

@@ -167,9 +167,10 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
     What:
         Each line of ``samples: {list: ...}`` has its file (error), no entry of a YAML or JSON list is empty (error);
         each matching file is in one list, once (warning). Each file that the ``index.json`` of MDS shards or the meta
-        folder of a LeRobot dataset names is there, videos too (error). Files that a JSON document or a table (.csv, .tsv) names are
-        there where most that it names are, and so are files of which two kinds beside them have one of the same name (warning). No
-        name of a file stands in ``train.txt`` and in the ``val.txt`` or ``test.txt`` beside it (warning).
+        folder of a LeRobot dataset names is there, videos too (error). Files that a JSON document or a table (.csv,
+        .tsv) names are there where most that it names are, and so are files of which two kinds beside them have one of
+        the same name (warning). No name of a file stands in ``train.txt`` and in the ``val.txt`` or ``test.txt`` beside
+        it (warning).
     Why it matters:
         Loaders pass over a missing file without a word, so an epoch is shorter than the list says.
     Measure:

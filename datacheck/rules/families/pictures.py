@@ -1,4 +1,4 @@
-"""Rules about images: which row comes first, and whether all are of one size."""
+"""Rules about images: which row and which colour come first, and whether all are of one size."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ _SIZED = frozenset({"image", "depth", "mask"})
 _PICTURE = "image"  # the field of a picture file that no schema lists
 _MOST_CHANNELS = 4
 _FACTORS = (2, 3, 4, 8)  # by which pictures are enlarged or made smaller
+_PIXELS = 1 << 14  # of a picture whose colours are averaged
+_STEADY = 0.5  # of 255: means of a still scene differ less, by noise and by what moves
 _MOST_SIZES = 3  # that count as usual: photographs of the world have many more
 
 
@@ -200,6 +202,99 @@ def _alike(profiles: Array, other: Array) -> Array:
     size = np.sqrt((a * a).sum(axis=1) * float((b * b).sum()))
     out: Array = np.where(size > 0, (a @ b) / np.maximum(size, 1e-300), 0.0)
     return out
+
+
+# ---------------------------------------------------------------------------------------------- channels
+
+
+@measure("channels", applies=of_role("image"), depth="deep")
+def channels(column: Column, spec: FieldSpec) -> Columns:
+    """Mean of each of three colours of 8 bits: `channels` (3), of some pixels of 8 frames of a film."""
+    del spec
+    values = column.values
+    if values.dtype != np.uint8 or column.lengths is None or values.ndim not in {3, 4} or values.shape[-1] != 3:
+        return {}
+    out, known = np.zeros((len(column), 3)), np.zeros(len(column), bool)
+    for i in range(len(column)):
+        image = column[i]
+        frames = image[:: max(1, -(-len(image) // _FRAMES))] if image.ndim == 4 else image[None]
+        each = max(1, int((frames.shape[1] * frames.shape[2] / _PIXELS) ** 0.5))
+        some = frames[:, ::each, ::each]
+        if some.size:
+            out[i], known[i] = some.reshape(-1, 3).mean(axis=0, dtype=np.float64), True
+    return {"channels": Measured(out, known)}
+
+
+@rule(
+    "DC317", "channel-order", Severity.WARNING, Level.GROUP, measures=(channels,), needs=("DC109", "DC122"),
+    applies=of_role("image"), defaults={"samples": 20, "share": 0.2, "apart": 10.0},
+)  # fmt: skip
+def channel_order(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A few images have red and blue exchanged against all others of their group.
+
+    What:
+        Where the mean colours of a group's images are nearly equal, no image has the first and the third channel
+        exchanged. Groups of many scenes, and scenes as red as blue, are not judged. Needs ``--level deep``: pixels are
+        read.
+    Why it matters:
+        OpenCV reads and writes blue first: a policy that saw both learns no colours.
+    Measure:
+        Means of the three channels; their median in the group and how far they are from it (median absolute
+        deviation). Both channels must be ``apart`` deviations from their own median, within four of each other's, and
+        all other images within four of the medians.
+    When it is wrong:
+        The scene itself changes its colours so.
+    Options:
+        samples: fewest images of a group (20). share: largest share that may be exchanged to be told (0.2). apart: how
+        many deviations both channels must be off (10).
+    Bad::
+
+        schema: {fields: {i: {role: image, shape: [H, W, 3], dtype: uint8}}}
+        samples:
+          - {n: 20, i: {choice: [9, 9], among: [[90, 120, 200], [94, 122, 206]], dtype: uint8}}
+          - {i: {choice: [9, 9], among: [[200, 120, 90], [206, 122, 94]], dtype: uint8}}
+
+    Good::
+
+        schema: {fields: {i: {role: image, shape: [H, W, 3], dtype: uint8}}}
+        samples:
+          - {n: 21, i: {choice: [9, 9], among: [[90, 120, 200], [94, 122, 206]], dtype: uint8}}
+
+    Fix:
+        Reverse the channels of these images (``image[..., ::-1]``).
+    Reference:
+        ``cv2.imread`` and ``cv2.imwrite`` order the channels blue, green, red.
+    """
+    known = rows.measured("channels")
+    bad = np.zeros(len(rows), bool)
+    for _, places in rows.by_group():
+        mine = places[known[places]]
+        if len(mine) >= int(case.options["samples"]):
+            bad[mine] = _exchanged(rows["channels"][mine], float(case.options["share"]), float(case.options["apart"]))
+    if bad.any():
+        mean = np.median(rows["channels"][bad], axis=0).round(1).tolist()
+        usual = np.median(rows["channels"][known & ~bad], axis=0).round(1).tolist()
+        yield Failure(
+            bad,
+            f"{those(bad, 'have')} the first and the third channel exchanged against the others of their group: means "
+            f"{mean[0]:g}, {mean[1]:g}, {mean[2]:g}; {usual[0]:g}, {usual[1]:g}, {usual[2]:g} are usual.",
+            measured={"means": mean},
+            expected={"means": usual},
+            cause=Cause("blue and red are exchanged (BGR and RGB)", "exchanged", explains=int(bad.sum())),
+            fix="Reverse the channels of these images.",
+            kind="exchanged",
+        )
+
+
+def _exchanged(means: Array, share: float, apart: float) -> Array:
+    """Return which images have the first and third channel exchanged; none where the others differ, too."""
+    middle = np.median(means, axis=0)
+    spread = np.maximum(_STEADY, 1.4826 * np.median(np.abs(means - middle), axis=0))
+    near = (np.abs(means - middle) <= 4 * spread).all(axis=1)
+    turned = (np.abs(means[:, ::-1] - middle) <= 4 * spread).all(axis=1)
+    found: Array = turned & (np.abs(means - middle) >= apart * spread)[:, [0, 2]].all(axis=1)
+    few = bool(found.sum() <= share * len(means)) and bool((near | found).all())
+    return found & few
 
 
 # ---------------------------------------------------------------------------------------------- sizes

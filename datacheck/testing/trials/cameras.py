@@ -172,6 +172,25 @@ FLOATING = Trial("floating", "DC313", _THINGS, _things, edited(0.1, _lifted),
                  (Size("3 cm", 0.03, documented=False), Size("10 cm", 0.1)), cause="floats")  # fmt: skip
 SUNK = Trial("sunk", "DC313", _THINGS, _things, edited(0.1, _lifted),
              (Size("3 cm", -0.03), Size("10 cm", -0.1)), cause="sinks")  # fmt: skip
+
+
+def _exchanged(piece: Piece, value: float, rng: np.random.Generator) -> Piece:
+    return changed(piece, i=piece.fields["i"][:, :, ::-1].copy())
+
+
+def _coloured(rng: np.random.Generator) -> Samples:
+    """One scene, warm and with some noise; a grey thing lies elsewhere in each picture."""
+    found = []
+    for i in range(60):
+        image = np.array([150.0, 120.0, 90.0]) + 10 * rng.standard_normal((48, 64, 3))
+        row, column = rng.integers(0, 40, 2)
+        image[row : row + 8, column : column + 8] = 128
+        found.append(sample(f"s{i:03d}", {"i": np.clip(image, 0, 255).astype(np.uint8)}))
+    return found
+
+
+EXCHANGED = Trial("red-and-blue", "DC317", _PICTURES, _coloured, edited(0.1, _exchanged),
+                  (Size("a tenth of them", 0.0),), cause="exchanged")  # fmt: skip
 SIZED = Trial("pictures-of-another-size", "DC315", _PICTURES, _photos, edited(0.08, _as_tall),
               (Size("turned by 90 degrees", 0.0), Size("x0.5", 0.5), Size("x0.25", 0.25)),
               cause=lambda times: "scaled" if times else "turned")  # fmt: skip
