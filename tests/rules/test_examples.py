@@ -97,7 +97,7 @@ def test_the_good_block_is_really_looked_at(code):
 
 
 FAMILIES |= {"names": "10", "counts": "10", "layouts": "12", "meshes": "12", "scales": "20", "statistics": "22"}
-FAMILIES |= {"unlisted": "13", "colors": "20", "grippers": "20", "numbering": "11"}
+FAMILIES |= {"unlisted": "13", "columns": "23", "colors": "20", "grippers": "20", "numbering": "11"}
 
 
 @EVERY

@@ -123,6 +123,7 @@ def saturated(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     known &= ~wide
     if not known.any():
         return
+    known &= ~_few_whole(rows, known)
     total = int(rows["piled"][known].sum())
     if total < int(case.options["least"]):
         return
@@ -136,6 +137,13 @@ def saturated(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
                 kind="switch" if severity is Severity.INFO else "clipped",
                 fix="Find who clipped, rounded or cast the values, or declare the end with range.",
             )
+
+
+def _few_whole(rows: Rows, known: Array) -> Array:
+    """Tell which samples, fewer than half, end at whole numbers throughout: they were rounded (DC230), not clipped."""
+    ends = np.concatenate([rows["min"], rows["max"]], axis=1)
+    whole: Array = known & (ends == np.rint(ends)).all(axis=1)
+    return whole & (2 * int(whole.sum()) < int(known.sum()))
 
 
 def _piled(rows: Rows, case: Case, total: int) -> dict[Severity, list[tuple[float, str]]]:
@@ -196,7 +204,7 @@ def outlier_sample(rows: Rows, case: Case) -> Iterator[Failure]:
         Rare things are rare: declare what they may be, or raise ``far``.
     Options:
         z: above which it is named (8). far: above which it is more than information (20). least: fewest samples to
-        judge (30), without a role half as many. distinct: fewest different values (10).
+        judge (30), without a role a quarter of them. distinct: fewest different values (10).
     Bad::
 
         schema: {fields: {a: {role: action, shape: [T, 2]}}, rules: {DC226: {least: 12, distinct: 5}}}
@@ -238,8 +246,8 @@ def _much_larger(rows: Rows, case: Case) -> Iterator[Failure]:
     known &= np.array([str(dtype).startswith("float") for dtype in rows["dtype"]], bool)
     peak = np.maximum(np.abs(rows["min"]), np.abs(rows["max"])).max(axis=1)
     known &= np.isfinite(peak) & (peak > 0)
-    few = len(np.unique(peak[known])) < int(case.options["distinct"])
-    if 2 * int(known.sum()) < int(case.options["least"]) or few:
+    few = len(np.unique(peak[known])) < min(int(case.options["distinct"]), int(known.sum()))
+    if 4 * int(known.sum()) < int(case.options["least"]) or few:
         return
     ratio = np.where(known, peak, 0.0) / float(np.median(peak[known]))
     odd = ratio >= float(case.options["far"])

@@ -214,3 +214,58 @@ LABEL = Trial(
     (Size("30", 30, documented=False), Size("200", 200), Size("1000", 1000)),
     cause="label, label", also=_DISTANT,
 )  # fmt: skip
+
+
+def _motions(rng: np.random.Generator) -> Samples:
+    """Demos of a cart with a pole: place [m], angle [rad] and the rates of both."""
+    found: Samples = []
+    for i in range(60):
+        time = np.arange(int(rng.integers(80, 160)))[:, None]
+        waves = np.sin(rng.uniform(0.05, 0.2, 4) * time + rng.uniform(0, 6, 4)) + 0.05 * rng.normal(size=(len(time), 4))
+        found.append(sample(f"d{i:03d}", {"obs": waves * rng.uniform(0.5, 1.0, 4) * [1.0, 0.3, 2.0, 4.0]}))
+    return found
+
+
+def _angles_scaled(piece: Piece, factor: float, rng: np.random.Generator) -> Piece:
+    del rng
+    return changed(piece, obs=piece.fields["obs"] * np.array([1.0, factor, 1.0, factor]))
+
+
+def _whole_numbers(piece: Piece, factor: float, rng: np.random.Generator) -> Piece:
+    del rng
+    return changed(piece, obs=np.trunc(piece.fields["obs"] * factor))
+
+
+_OBSERVED: dict[str, Any] = {"fields": {"obs": {"role": "value", "shape": ["T", 4]}}}
+
+ODD_UNIT = Trial(
+    "two-columns-in-another-unit", "DC230", _OBSERVED, _motions, edited(0.1, _angles_scaled),
+    (Size("degrees", 57.2958), Size("x100", 100), Size("x1000", 1000)), cause="unit", also=frozenset({"DC226"}),
+)  # fmt: skip
+
+ROUNDED = Trial(
+    "cast-to-whole-numbers", "DC230", _OBSERVED, _motions, edited(0.1, _whole_numbers),
+    (Size("cast", 1), Size("cast, doubled before", 2)), cause="rounded",
+)  # fmt: skip
+
+
+def _streets(rng: np.random.Generator) -> Samples:
+    """Clouds of streets, wide and flat, with an intensity."""
+    found: Samples = []
+    for i in range(40):
+        places = rng.normal(size=(300, 3)) * [30 * rng.uniform(0.8, 1.2), 20 * rng.uniform(0.8, 1.2), 3.0] + [0, 0, 1.5]
+        found.append(sample(f"s{i:03d}", {"cloud": np.column_stack([places, rng.uniform(0, 1, 300)])}))
+    return found
+
+
+def _y_up(piece: Piece, other: float, rng: np.random.Generator) -> Piece:
+    del rng
+    order = [0, 1, 2, 3]
+    order[int(other)], order[2] = 2, int(other)
+    return changed(piece, cloud=piece.fields["cloud"][:, order])
+
+
+EXCHANGED = Trial(
+    "two-axes-exchanged", "DC230", {"fields": {"cloud": {"role": "value", "shape": ["P", 4]}}}, _streets,
+    edited(0.1, _y_up), (Size("y and z", 1), Size("x and z", 0)), cause="exchanged",
+)  # fmt: skip

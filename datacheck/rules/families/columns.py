@@ -1,0 +1,357 @@
+"""A rule about the columns of tables: few samples whose columns differ from those of all others as a whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from datacheck.finding import Cause, Failure, Level, Severity
+from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, shown, those
+from datacheck.rules.explain import Change, explain
+from datacheck.rules.measures import MOST_COMPONENTS, form, is_numeric, leaf, numbers
+from datacheck.sample import Column
+from datacheck.schema.model import FieldSpec
+from datacheck.table import Measured, Rows
+
+Array = np.ndarray[Any, Any]
+
+_ROLES = frozenset({"points", "position", "pose", "action", "joint_angle", "value"})
+_LEAST_ROWS, _ROWS = 8, 64  # of a sample that is measured; that are looked at
+_NUMBERS = 1 << 20  # that are looked at together
+_CLOUD = 100  # rows: below, the spread of an axis is chance
+_FACTORS = (
+    ("deg", "degrees where the others hold radians", math.degrees(1)),
+    ("1/100", "hundredths of the others' unit (cm, %)", 100.0),
+    ("1/1000", "thousandths of the others' unit (mm, ms)", 1000.0),
+)
+_GAP, _FAR, _FAR_ALONE, _DECADE = math.log(2), math.log(10), math.log(20), math.log(10)
+_SLACK, _SHAPE_SLACK, _NARROW = 0.1, 0.5, math.log(2)  # of logarithms
+
+
+@measure("columns", applies=lambda s: leaf(s) and (s.role is None or s.role in _ROLES))
+def columns(column: Column, spec: FieldSpec) -> Columns:
+    """How each of 2 to 64 columns of floating-point numbers goes, from 64 rows of a sample.
+
+    `column_mean`; `column_scatter`, the standard deviation; `column_step`, the root mean square of the differences of
+    rows that follow one another; `column_whole`: all numbers are whole. No row for samples of fewer than 8 rows.
+    """
+    del spec
+    size, lengths = prod(column.values.shape[1:]), column.lengths
+    if not is_numeric(column) or column.values.dtype.kind != "f" or lengths is None or not 1 < size <= MOST_COMPONENTS:
+        return {}
+    known = lengths >= _LEAST_ROWS
+    where = np.flatnonzero(known)
+    if not len(where):
+        return {}
+    found = {name: np.zeros((len(column), size), np.float32) for name in ("mean", "scatter", "step")}
+    found["whole"] = np.zeros((len(column), size), bool)
+    count = min(_ROWS, int(lengths.max()))
+    values, part = column.values.reshape(-1, size), max(1, _NUMBERS // (count * size))
+    for start in range(0, len(where), part):
+        some = where[start : start + part]
+        rows = column.starts[some, None] + np.arange(count) * lengths[some, None] // count  # all alike: no loop
+        taken = np.moveaxis(values[rows], 2, 0).astype(np.float64, order="C")  # reductions along the last axis are fast
+        mean = taken.mean(axis=2, keepdims=True)
+        found["mean"][some] = mean[:, :, 0].T
+        found["scatter"][some] = np.sqrt(((taken - mean) ** 2).mean(axis=2)).T
+        found["step"][some] = np.sqrt((np.diff(taken, axis=2) ** 2).mean(axis=2)).T
+        found["whole"][some] = (taken == np.rint(taken)).all(axis=2).T
+    return {f"column_{name}": Measured(numbers_, known) for name, numbers_ in found.items()}
+
+
+class _Tables(NamedTuple):
+    """What was measured of the samples that have the usual number of columns.
+
+    Shapes:
+        at: int64 (samples), positions within the judged rows; the others (samples, columns)
+    """
+
+    at: Array
+    low: Array
+    high: Array
+    mean: Array
+    scatter: Array
+    step: Array
+    whole: Array
+
+    @property
+    def width(self) -> int:
+        return int(self.low.shape[1])
+
+    @property
+    def peak(self) -> Array:
+        return np.maximum(np.abs(self.low), np.abs(self.high))
+
+
+@rule(
+    "DC230", "odd-columns", Severity.WARNING, Level.SAMPLE, measures=(columns, numbers, form), span="all",
+    needs=("DC109", "DC122", "DC201", "DC202", "DC203", "DC221", "DC222", "DC224", "DC226"),
+    applies=columns.applies, defaults={"least": 8, "share": 0.2},
+)  # fmt: skip
+def odd_columns(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Columns of few samples are in another unit, exchanged or rounded; those of all other samples say so.
+
+    What:
+        Of a table with 2 to 64 columns of floating-point numbers, few samples must not differ from all others like
+        this: columns are 57.3 (degrees), 100 or 1000 times as large and vary along the rows as in the others; columns
+        hold whole numbers only where the others have fractions; a cloud is narrow along another axis than all others
+        and fits these once two axes are exchanged.
+    Why it matters:
+        Two columns in degrees, or y and z exchanged, in one file of ten: the range of the whole table does not show it.
+    Measure:
+        Of each column the smallest and the largest number; of 64 rows mean, standard deviation, step from row to row,
+        and whether they are whole. A column is larger where a gap of a factor 2 at least lies between few samples and
+        all others. The gaps of the columns of one set of samples multiply to 10 at least (20 for one column), one
+        factor brings all of them into the range of the others, and these lie within a decade, or there are 2 columns
+        and 3 samples. Axes: clouds of 100 rows and more, the narrowest axis half as wide as the next one in all.
+    When it is wrong:
+        Such samples are meant: ``DC230: off``.
+    Options:
+        least: fewest samples (8). share: at most so many of them are odd (0.2).
+    Bad::
+
+        schema: {fields: {x: {role: value, shape: [T, 3]}}}
+        samples:
+          - {n: 12, x: {normal: [30, 3]}}
+          - {x: {choice: [30, 3], among: [-1.0, 0.0, 2.0]}}
+
+    Good::
+
+        schema: {fields: {x: {role: value, shape: [T, 3]}}}
+        samples:
+          - {n: 13, x: {normal: [30, 3]}}
+
+    Fix:
+        Look at the samples; convert or exchange the columns, or export them again.
+    Reference:
+        A file of demonstrations, the pole's angle and its rate in degrees in ten of a hundred: nothing found.
+    """
+    tables = _usual(rows, int(case.options["least"]))
+    if tables is not None:
+        most = int(float(case.options["share"]) * len(tables.at))
+        yield from _rounded(rows, tables, most)
+        yield from _scaled(rows, tables, most)
+        if _is_cloud(rows, tables, case.spec):
+            yield from _exchanged(rows, tables, most)
+
+
+def _usual(rows: Rows, least: int) -> _Tables | None:
+    """Return the samples of the number of columns that most have, None where there are too few."""
+    if "column_mean" not in rows or "dims" not in rows:
+        return None
+    known = rows.measured("column_mean", "min", "dims")
+    if int(known.sum()) < least:
+        return None
+    widths = rows["dims"][:, 1:].astype(np.int64).prod(axis=1, where=rows["dims"][:, 1:] > 0)
+    width = int(np.bincount(widths[known]).argmax())
+    at = np.flatnonzero(known & (widths == width))
+    if len(at) < least:
+        return None
+    found = [
+        rows[name][at][:, :width]
+        for name in ("min", "max", *(f"column_{name}" for name in ("mean", "scatter", "step", "whole")))
+    ]
+    finite = np.isfinite(np.concatenate(found[:-1], axis=1)).all(axis=1)
+    if int(finite.sum()) < least:
+        return None
+    low, high, mean, scatter, step = (values[finite].astype(np.float64) for values in found[:-1])
+    return _Tables(at[finite], low, high, mean, scatter, step, found[-1][finite].astype(bool))
+
+
+def _mask(rows: Rows, places: Array) -> Array:
+    mask = np.zeros(len(rows), bool)
+    mask[places] = True
+    return mask
+
+
+def _named(places: Array | list[int], width: int) -> str:
+    """Return which columns, in words; "all columns" where they are."""
+    names = [str(place) for place in places]
+    if len(names) == width:
+        return "all columns"
+    head, last = names[:-1], names[-1]
+    if len(names) > 4:
+        return f"{len(names)} of {width} columns ({listed(names)})"
+    return f"columns {', '.join(head)} and {last}" if head else f"column {last}"
+
+
+# ---------------------------------------------------------------------------------------------- whole numbers
+
+
+def _rounded(rows: Rows, tables: _Tables, most: int) -> Iterator[Failure]:
+    """Yield samples that hold whole numbers only where all others have fractions."""
+    fractions = tables.whole.sum(axis=0) <= most
+    moving = (tables.low < tables.high) & fractions
+    odd = tables.whole[:, fractions].all(axis=1) & (moving.sum(axis=1) > 1)
+    if not 0 < int(odd.sum()) <= most or int(fractions.sum()) < 2:
+        return
+    few = _mask(rows, tables.at[odd])
+    low, high = float(tables.low[odd][:, fractions].min()), float(tables.high[odd][:, fractions].max())
+    yield Failure(
+        few,
+        f"{those(few, 'hold')} whole numbers only ({shown(low)} to {shown(high)}) in "
+        f"{_named(np.flatnonzero(fractions), tables.width)}, where the other {int((~odd).sum()):,} have fractions.",
+        measured={"columns": np.flatnonzero(fractions).tolist(), "low": low, "high": high},
+        cause=Cause("numbers were rounded or cast to a type of whole numbers", "rounded"),
+        kind="rounded",
+        fix="Export these samples again from their source: the fractions are lost.",
+    )
+
+
+# ---------------------------------------------------------------------------------------------- another unit
+
+
+class _Gap(NamedTuple):
+    column: int
+    size: float  # the logarithm
+    band: float  # from the smallest to the largest of the others, likewise
+
+
+def _gaps(tables: _Tables, most: int) -> dict[tuple[int, ...], list[_Gap]]:
+    """Return the columns in which few samples are larger than all others with a gap between, by these samples."""
+    found: dict[tuple[int, ...], list[_Gap]] = {}
+    logs = _logs(tables.peak)
+    for column in np.flatnonzero(tables.whole.mean(axis=0) < 0.5).tolist():
+        known = np.flatnonzero(np.isfinite(logs[:, column]))
+        if len(known) < len(logs) - most or most < 1:
+            continue
+        order = known[np.argsort(logs[known, column], kind="stable")]
+        size = logs[order, column]
+        steps = np.diff(size)[-most:]
+        first = len(order) - len(steps) + int(np.argmax(steps))
+        if steps.max() >= _GAP:
+            few = tuple(sorted(order[first:].tolist()))
+            found.setdefault(few, []).append(_Gap(column, float(steps.max()), float(size[first - 1] - size[0])))
+    return found
+
+
+def _logs(values: Array) -> Array:
+    return np.log(np.where(values > 0, values, np.nan))
+
+
+def _scaled(rows: Rows, tables: _Tables, most: int) -> Iterator[Failure]:
+    """Yield the samples of which columns are those of the others in another unit."""
+    groups = _gaps(tables, most)
+    for few in sorted(groups, key=lambda few: -sum(gap.size for gap in groups[few])):
+        gaps = groups[few]
+        odd = np.isin(np.arange(len(tables.at)), few)
+        places = [gap.column for gap in gaps]
+        narrow = all(gap.band <= _DECADE for gap in gaps)
+        several = len(gaps) > 1 and len(few) > 2
+        far = sum(gap.size for gap in gaps) >= (_FAR if len(gaps) > 1 else _FAR_ALONE)
+        if not far or not (narrow or several) or not _move_alike(tables, places, odd):
+            continue
+        inside, cause = _unit(rows, tables, places, odd)
+        if cause is not None or (inside and narrow):
+            yield _in_other_unit(rows, tables, places, odd, cause)
+            return
+
+
+def _move_alike(tables: _Tables, places: list[int], odd: Array) -> bool:
+    """Tell whether columns of few samples go along their rows as in the others, whatever their size."""
+    still = tables.low == tables.high
+    for part, whole in ((tables.step, tables.scatter), (tables.scatter, tables.peak)):
+        logs = np.where(still, np.nan, _logs(part) - _logs(whole))[:, places]
+        logs = logs[:, np.isfinite(logs).any(axis=0)]
+        if not logs.shape[1]:
+            continue
+        low, high = np.fmin.reduce(logs[~odd]), np.fmax.reduce(logs[~odd])
+        inside = (logs[odd] >= low - _SHAPE_SLACK) & (logs[odd] <= high + _SHAPE_SLACK)
+        if not (inside | np.isnan(logs[odd])).all():
+            return False
+    return True
+
+
+def _unit(rows: Rows, tables: _Tables, places: list[int], odd: Array) -> tuple[bool, Cause | None]:
+    """Return whether a factor brings the columns of few samples into the range of the others, and which unit it is."""
+    logs = _logs(tables.peak[:, places])
+    low, high = np.fmin.reduce(logs[~odd]) - _SLACK, np.fmax.reduce(logs[~odd]) + _SLACK
+    groups = rows.where(_mask(rows, tables.at)).groups
+    names = [f"column {place}" for place in places]
+    changes = []
+    for kind, words, factor in _FACTORS:
+        mended = logs - math.log(factor)
+        allowed = ((mended >= low) & (mended <= high)).all(axis=1)
+        looks = dict(zip(names, mended.T, strict=True))
+        changes.append(Change(kind, f"probably {words}", 1 / factor, looks, allowed, common=kind == "deg"))
+    inside = any(bool(change.allowed[odd].all()) for change in changes)
+    return inside, explain(changes, dict(zip(names, logs.T, strict=True)), {}, odd, ~odd, groups, share=1.0)
+
+
+def _in_other_unit(rows: Rows, tables: _Tables, places: list[int], odd: Array, cause: Cause | None) -> Failure:
+    few, peak = _mask(rows, tables.at[odd]), tables.peak[:, places]
+    ratio = np.median(peak[odd], axis=0) / np.median(peak[~odd], axis=0)
+    size = np.zeros(len(rows))
+    size[tables.at] = peak.max(axis=1)
+    first = int(np.argmax(ratio))
+    times = shown(float(ratio.min())) + (f" to {shown(float(ratio.max()))}" if len(places) > 1 else "")
+    return Failure(
+        few,
+        f"{_named(places, tables.width)} of {counted(int(odd.sum()))} {'reach' if len(places) > 1 else 'reaches'} "
+        f"{times} times what {'they do' if len(places) > 1 else 'it does'} in the other {int((~odd).sum()):,} (column "
+        f"{places[first]}: {_between(peak[odd, first])}, in the others {_between(peak[~odd, first])}).",
+        measured={"columns": places, "ratio": [float(one) for one in ratio]},
+        cause=cause,
+        kind="unit",
+        fix="Look at these samples; convert the columns if they are in another unit.",
+        order=size,
+    )
+
+
+def _between(values: Array) -> str:
+    low, high = shown(float(values.min())), shown(float(values.max()))
+    return low if low == high else f"{low} to {high}"
+
+
+# ---------------------------------------------------------------------------------------------- axes
+
+
+def _is_cloud(rows: Rows, tables: _Tables, spec: FieldSpec) -> bool:
+    """Tell whether the first three columns may be the axes of clouds, whose rows have no order in time."""
+    long = bool((rows["dims"][tables.at, 0] >= _CLOUD).all())
+    return (
+        long and tables.width > 2 and spec.role in {None, "points", "value"} and not (spec.ragged or "").startswith("T")
+    )
+
+
+def _exchanged(rows: Rows, tables: _Tables, most: int) -> Iterator[Failure]:
+    """Yield clouds that are narrow along another axis than all others, and fit these with the two axes exchanged."""
+    logs, mean = _logs(tables.scatter[:, :3]), tables.mean[:, :3]
+    if not np.isfinite(logs).all():
+        return
+    narrow, ordered = logs.argmin(axis=1), np.sort(logs, axis=1)
+    usual = int(np.bincount(narrow, minlength=3).argmax())
+    odd = narrow != usual
+    if not 0 < int(odd.sum()) <= most or (ordered[:, 1] - ordered[:, 0]).min() < _NARROW:
+        return
+    room = np.stack([np.full(3, _SHAPE_SLACK), 0.5 * np.median(tables.scatter[~odd, :3], axis=0)])
+    looks = np.stack([logs, mean])
+    low, high = looks[:, ~odd].min(axis=1) - room, looks[:, ~odd].max(axis=1) + room
+    for other in sorted(set(narrow[odd].tolist())):
+        mine = odd & (narrow == other)
+        order = [0, 1, 2]
+        order[usual], order[other] = other, usual
+        mended = looks[:, mine][:, :, order]
+        if ((mended >= low[:, None]) & (mended <= high[:, None])).all():
+            yield _axes(rows, tables, mine, usual, other)
+
+
+def _axes(rows: Rows, tables: _Tables, odd: Array, usual: int, other: int) -> Failure:
+    few = _mask(rows, tables.at[odd])
+    rest = tables.scatter[~odd]
+    one, two = sorted((usual, other))
+    return Failure(
+        few,
+        f"the narrow axis of {counted(int(odd.sum()))} is column {other} (standard deviation "
+        f"{_between(tables.scatter[odd, other])}, of column {usual} {_between(tables.scatter[odd, usual])}), of the "
+        f"other {len(rest):,} it is column {usual} ({_between(rest[:, usual])}, of column {other} "
+        f"{_between(rest[:, other])}).",
+        measured={"columns": [one, two], "samples": int(odd.sum())},
+        cause=Cause(f"probably columns {one} and {two} exchanged: so they lie as in the others", "exchanged"),
+        kind="exchanged",
+        fix="Look at them; exchange the two columns if another axis is up in these samples.",
+    )

@@ -1,0 +1,191 @@
+"""DC230: few samples of which columns are in another unit, rounded or exchanged are told; what is usual is not."""
+
+import math
+
+import numpy as np
+import pytest
+
+from datacheck.finding import Severity
+from datacheck.rules.families.columns import columns
+from datacheck.sample import Column, Origin, Piece
+from datacheck.schema.model import FieldSpec
+from tests.rules.harness import judged, measured, schema_of
+
+
+def findings(values, code="DC230", **declared):
+    """Return what is said of a field "x" of these samples."""
+    schema = schema_of({"fields": {"x": {"shape": ["T", "M"]} | declared}})
+    pieces = [("", Piece(f"s{i:03d}", {"x": x}, Origin("f"))) for i, x in enumerate(values)]
+    return [f for f in judged(schema, measured(schema, pieces)).findings if f.code == code]
+
+
+def motions(count=40, width=4, seed=3):
+    """Return smooth motions with noise: of each sample another amplitude, of each column another size."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(count):
+        time = np.arange(int(rng.integers(60, 120)))[:, None]
+        waves = np.sin(rng.uniform(0.05, 0.2, width) * time + rng.uniform(0, 6, width))
+        waves += 0.05 * rng.normal(size=waves.shape)
+        found.append(waves * rng.uniform(0.4, 1.0, width) * 2.0 ** np.arange(width))
+    return found
+
+
+def clouds(count=20, seed=5):
+    """Return flat clouds with an intensity: 25 wide, 20 deep, 3 high."""
+    rng = np.random.default_rng(seed)
+    sizes = [rng.uniform(0.8, 1.2, 3) * [25, 20, 3] for _ in range(count)]
+    return [np.column_stack([size * rng.normal(size=(200, 3)), rng.uniform(size=200)]) for size in sizes]
+
+
+def scaled(values, samples, places, factor):
+    return [
+        x * np.where(np.isin(np.arange(x.shape[1]), places), factor, 1.0) if i in samples else x
+        for i, x in enumerate(values)
+    ]
+
+
+def test_what_is_measured_is_mean_deviation_step_and_whether_numbers_are_whole():
+    x = np.column_stack([np.arange(20.0), np.tile([0.5, -0.5], 10)])
+    found = columns.function(Column.of([x, x[:4]]), FieldSpec())
+    assert found["column_mean"].present.tolist() == [True, False]  # too few rows
+    assert found["column_mean"].values[0] == pytest.approx(x.mean(axis=0))
+    assert found["column_scatter"].values[0] == pytest.approx(x.std(axis=0))
+    assert found["column_step"].values[0] == pytest.approx([1, 1])
+    assert found["column_whole"].values[0].tolist() == [True, False]
+
+
+def test_64_rows_of_a_long_sample_are_looked_at_from_its_first_to_its_end():
+    x = np.column_stack([np.arange(6400.0), np.zeros(6400)])
+    found = columns.function(Column.of([x]), FieldSpec())
+    assert found["column_step"].values[0] == pytest.approx([100, 0])
+    assert found["column_mean"].values[0] == pytest.approx([np.arange(0, 6400, 100).mean(), 0])
+
+
+def test_whole_numbers_and_more_than_64_columns_are_not_measured():
+    assert columns.function(Column.of([np.ones((9, 3), np.int64)]), FieldSpec()) == {}
+    assert columns.function(Column.of([np.ones((9, 65))]), FieldSpec()) == {}
+
+
+@pytest.mark.parametrize("values", [motions(), motions(width=2), motions(12), clouds(), [np.zeros((20, 3))] * 12])
+def test_clean_tables_are_silent(values):
+    assert findings(values) == []
+
+
+@pytest.mark.parametrize("factor", [math.degrees(1), 100, 1000])
+def test_two_columns_in_another_unit_are_named_with_their_samples(factor):
+    (finding,) = findings(scaled(motions(), {3, 17, 30}, [1, 3], factor))
+    assert finding.rows.tolist() == [3, 17, 30]
+    assert finding.severity is Severity.WARNING
+    assert finding.measured["columns"] == [1, 3]
+    assert finding.message.startswith("columns 1 and 3 of 3 samples reach ")
+
+
+def test_the_unit_is_named_where_the_others_are_alike():
+    values = [x / np.abs(x).max(axis=0) for x in motions()]  # all reach 1
+    (finding,) = findings(scaled(values, {3, 17}, [1, 2], 100))
+    assert (finding.cause.kind, finding.cause.factor) == ("1/100", 0.01)
+    assert finding.message == (
+        "columns 1 and 2 of 2 samples reach 100 to 100 times what they do in the other 38 (column 1: 100, in the "
+        "others 1)."
+    )
+    (finding,) = findings(scaled(values, {3, 17}, [1, 2], math.degrees(1)))
+    assert (finding.cause.kind, finding.cause.factor) == ("deg", pytest.approx(math.pi / 180))
+
+
+def test_degrees_and_hundredths_are_both_named_where_the_samples_do_not_decide():
+    rng = np.random.default_rng(1)
+    values = [x * 10 ** rng.uniform(-0.5, 0.5) for x in motions()]
+    (finding,) = findings(scaled(values, {3, 17, 20}, [1, 2], math.degrees(1)))
+    assert finding.cause.kind == ""
+    assert any("deg" in way for way in finding.cause.alternatives)
+
+
+def test_one_column_needs_a_factor_of_20_and_others_within_a_decade():
+    assert len(findings(scaled(motions(), {3}, [1], 100))) == 1
+    assert findings(scaled(motions(), {3}, [1], 15)) == []
+    values = [x * [1.0, 10.0 ** (i % 5), 1.0, 1.0] for i, x in enumerate(motions())]  # no decade holds the others
+    assert findings(scaled(values, {4}, [1], 1000)) == []
+
+
+@pytest.mark.parametrize("factor", [30, 400, 30_000])
+def test_a_factor_of_no_unit_is_not_told(factor):
+    values = [x / np.abs(x).max(axis=0) for x in motions()]
+    assert findings(scaled(values, {3, 17, 30}, [1, 3], factor)) == []
+
+
+def test_half_of_the_samples_and_few_samples_are_not_told():
+    assert findings(scaled(motions(), set(range(0, 40, 2)), [1, 3], 100)) == []
+    assert findings(scaled(motions(7), {3}, [1, 3], 100)) == []
+
+
+def test_columns_that_rest_in_all_but_few_samples_are_no_other_unit():
+    rng = np.random.default_rng(0)
+    rest = [0.01 * rng.normal(size=x.shape) for x in motions()]  # what a sensor says of an arm that stands still
+    values = [
+        x if i in {3, 17, 30} else np.column_stack([x[:, :2], r[:, 2:]])
+        for i, (x, r) in enumerate(zip(motions(), rest, strict=True))
+    ]
+    assert findings(values) == []
+
+
+def test_labels_and_counters_have_no_unit():
+    values = [np.column_stack([x, np.full(len(x), 100.0 if i == 3 else 1 + i % 3)]) for i, x in enumerate(motions())]
+    assert findings(values) == []
+
+
+def test_samples_of_whole_numbers_among_fractions_are_rounded():
+    values = [np.trunc(x) if i in {3, 4, 17} else x for i, x in enumerate(motions())]
+    (finding,) = findings(values)
+    assert (finding.rows.tolist(), finding.cause.kind) == ([3, 4, 17], "rounded")
+    assert "in all columns, where the other 37 have fractions" in finding.message
+
+
+def test_only_the_columns_that_have_fractions_elsewhere_are_named():
+    gripper = [np.column_stack([x, np.sign(x[:, 0])]) for x in motions()]
+    (finding,) = findings([np.trunc(x) if i == 3 else x for i, x in enumerate(gripper)])
+    assert finding.measured["columns"] == [0, 1, 2, 3]
+    assert findings(gripper) == []
+
+
+def test_a_sample_that_stands_still_or_of_which_one_column_is_whole_is_not_rounded():
+    still = [np.zeros_like(x) if i == 3 else x for i, x in enumerate(motions())]
+    one = [np.where([True, False, False, False], np.round(x), x) if i == 3 else x for i, x in enumerate(motions())]
+    assert findings(still) == findings(one) == []
+
+
+def test_rounded_actions_are_not_called_clipped():
+    values = [2 * x for x in motions()]
+    values = [np.trunc(x).clip(-1, 1) if i in {3, 4, 17} else x / 4 for i, x in enumerate(values)]
+    few = {"role": "action", "shape": ["T", 4]}
+    assert findings(values, "DC225", **few) == []
+    assert [f.rows.tolist() for f in findings(values, **few)] == [[3, 4, 17]]
+    clipped = [x.clip(-0.5, 0.5) for x in values]
+    assert findings(clipped, "DC225", **few)
+
+
+@pytest.mark.parametrize(("one", "other"), [(1, 2), (0, 2)])
+def test_axes_that_are_exchanged_in_few_clouds_are_named(one, other):
+    order = [0, 1, 2, 3]
+    order[one], order[other] = other, one
+    values = [x[:, order] if i in {3, 9} else x for i, x in enumerate(clouds())]
+    (finding,) = findings(values, shape=["P", 4])
+    assert (finding.rows.tolist(), finding.cause.kind, finding.measured["columns"]) == (
+        [3, 9],
+        "exchanged",
+        [one, other],
+    )
+
+
+def test_axes_over_time_and_of_round_things_are_not_judged():
+    values = [x[:, [0, 2, 1, 3]] if i in {3, 9} else x for i, x in enumerate(clouds())]
+    assert findings(values, shape=["T", 4]) == []  # paths go where they like
+    rng = np.random.default_rng(2)
+    things = [rng.normal(size=(200, 3)) * rng.permutation([1.0, 0.9, 0.8]) for _ in range(20)]
+    assert findings(things, shape=["P", 3]) == []
+
+
+def test_a_cloud_that_is_narrow_along_another_axis_but_of_another_size_is_no_exchange():
+    values = clouds()
+    values[3] = values[3] * [0.2, 0.01, 1, 1]  # a wall
+    assert findings(values, shape=["P", 4]) == []
