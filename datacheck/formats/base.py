@@ -23,7 +23,7 @@ HEAD_BYTES = 1 << 14  # enough for every header of a plain table
 _POINTER_BYTES = 1024  # a pointer has about 130 bytes; only files as small as this are looked at before they are read
 _WIDE = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")  # byte order marks of UTF-16 and UTF-32
 _SHARD = re.compile(r"-\d+-of-\d+$")
-_MAY_BE_EMPTY = frozenset({"text", "jsonl", "yaml", "kitti"})
+_MAY_BE_EMPTY = frozenset({"text", "jsonl", "conllu", "yaml", "kitti"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""Lines of a JSON-lines file are the samples, read as a stream: files of many gigabytes are fine."""
+"""Lines of a JSON-lines file or sentences of a CoNLL-U file are the samples, read as a stream.
+
+Files of many gigabytes are fine.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any, overload
 import numpy as np
 
 from datacheck.errors import FormatError
-from datacheck.formats import jsonl
+from datacheck.formats import conllu, jsonl
 from datacheck.formats.base import check_lines
 from datacheck.numbered import Numbered
 from datacheck.runtime.beneath import File
@@ -94,7 +97,7 @@ class LineSource(Source):
             yield from self._packed(item, path, lines)
         else:
             self._count(item, path)
-            for first, values in jsonl.batches(path):
+            for first, values in _batches(path):
                 self.check_count(item, lines.seen + len(values))
                 yield from lines.blocks(range(first, first + len(values)), values)
 
@@ -154,9 +157,18 @@ class LineSource(Source):
         return jsonl.parts(self.file(item.path), marks)
 
 
+def _batches(
+    path: File, span: jsonl.Span | None = None, wanted: Sequence[int] | None = None
+) -> Iterator[tuple[int, list[Any]]]:
+    """Yield what `jsonl.batches` does, of whichever of the formats of lines the file is."""
+    if path.name.lower().endswith(conllu.SUFFIX):
+        return conllu.batches(path, wanted)
+    return jsonl.batches(path, span, wanted=wanted)
+
+
 def _some(path: File, run: list[int], lines: _Lines, span: jsonl.Span | None) -> Iterator[Part]:
     missing = dict.fromkeys(run)
-    for first, values in jsonl.batches(path, span, wanted=run):
+    for first, values in _batches(path, span, run):
         found = [n for n in range(first, first + len(values)) if n in missing and values[n - first] is not jsonl.BLANK]
         for number in found:
             del missing[number]
@@ -271,6 +283,7 @@ class _Lines:
         columns |= {name: Column.of([value] * len(numbers)) for name, value in self._companions.items()}
         keys = Numbered.of(self._item.path, numbers)
         block = self._source.block(self._item, keys, Spans(numbers), dict(sorted(columns.items())), self._absent)
-        if numbers[0] == 0 and jsonl.marked(self._source.file(self._item.path)):
+        path = self._item.path
+        if numbers[0] == 0 and not path.lower().endswith(conllu.SUFFIX) and jsonl.marked(self._source.file(path)):
             block.facts["bom"] = Column(np.arange(len(numbers)) == 0)
         return block

@@ -75,6 +75,8 @@ LAYOUTS = {
     "KITTI object": ("kitti", ["training/velodyne/000000.bin", "training/label_2/000000.txt"]),
     "KITTI raw": ("kitti", ["2011_09_26/2011_09_26_drive_0001_sync/velodyne_points/data/0000000000.bin"]),
     "SemanticKITTI": ("kitti", ["sequences/00/velodyne/000000.bin", "sequences/00/labels/000000.label"]),
+    "Universal Dependencies": ("conllu", ["en_pud-ud-test.conllu", "stats.xml", "LICENSE.txt"]),
+    "treebanks in folders": ("conllu", ["UD_English-PUD/en_pud-ud-test.conllu", "UD_French-PUD/fr_pud-ud-test.conllu"]),
     "WebDataset, numbered": ("webdataset", ["000000.tar", "000001.tar"]),
     "WebDataset, named": ("webdataset", ["train/imagenet-train-000000.tar", "val/imagenet_val_0007.tar"]),
     "LeRobot v2": ("lerobot", ["meta/info.json", "meta/episodes.jsonl", "data/chunk-000/episode_000000.parquet"]),

@@ -36,14 +36,16 @@ def bad_line(rows: Rows, case: Case) -> Iterator[Failure]:
     """A line is not what the file's other lines are: broken JSON, bytes that are no UTF-8, an empty line.
 
     What:
-        Each line of a JSON Lines file parses to an object (error). No file begins with a byte order mark (warning) or
+        Each line of a JSON Lines file parses to an object (error). Each sentence of a CoNLL-U file has ten columns, ids
+        from 1 on, HEADs among its words and a root, and its XPOS are not the universal tags that its UPOS should be
+        (error). No file begins with a byte order mark (warning) or
         has empty lines between others (information).
     Why it matters:
         One such line ends the run that parses it, hours later; a tolerant loader drops it in silence. ``json.loads``
         refuses a line behind a byte order mark, so the first sample of the file is lost, or the run is.
     Measure:
-        The parser's words, with line number and byte offset; the first three bytes of a file; gaps in the numbers of
-        its lines.
+        The parser's words, with line number and byte offset or the number of the sentence; the first three bytes of a
+        file; gaps in the numbers of its lines.
     When it is wrong:
         The file is another format with this suffix: correct ``samples: {files: ...}``. The loader opens files as
         ``utf-8-sig`` and skips empty lines: the warning may be set to ``info``.
@@ -63,19 +65,23 @@ def bad_line(rows: Rows, case: Case) -> Iterator[Failure]:
           - {text: "a line that parses and is long enough", facts: {bom: 0}}
 
     Fix:
-        Repair or remove the lines (``datacheck fix DC701`` writes such a copy); write files with a temporary name and
-        rename them, as ``utf-8``, not ``utf-8-sig``.
+        Repair or remove the lines (``datacheck fix DC701`` writes such a copy of JSON Lines); write files with a
+        temporary name and rename them, as ``utf-8``, not ``utf-8-sig``.
     Reference:
-        minimind issues 350 and 715; RFC 8259, section 8.1: a byte order mark must not be added.
+        minimind issues 350 and 715; RFC 8259, section 8.1: a byte order mark must not be added. CoNLL-U:
+        universaldependencies.org/format.html.
     """
     mask = unreadable(rows, lambda reason: reason.startswith("DC701"))
     if mask.any():
         first = rows.table.reasons[int(rows.index[mask][0])].partition(" ")[2]
+        sentences = first.startswith("sentence ")
         yield Failure(
             mask,
-            f"{counted(int(mask.sum()), 'line')} cannot be read; the first: {first}.",
+            f"{counted(int(mask.sum()), 'sentence' if sentences else 'line')} cannot be read; the first: {first}.",
             measured={"first": first},
-            fix="Repair or remove the lines: datacheck fix DC701 writes such a copy.",
+            fix="Repair or remove the sentences."
+            if sentences
+            else "Repair or remove the lines: datacheck fix DC701 writes such a copy.",
         )
     marked = rows.measured(":bom")
     if marked.any() and (marked := marked & rows[":bom"]).any():

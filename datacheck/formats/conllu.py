@@ -1,0 +1,229 @@
+"""CoNLL-U treebanks (.conllu): each sentence is a record of lists, a stream however large the file is.
+
+A record has "sent_id" and "text" of the comments where they are there, and a list for each of the ten columns of the
+words: "id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc". Numbers are integers, all else
+is text as it is written ("_" for nothing). Multiword tokens (2-3) and empty nodes (7.1) have neither HEAD nor UPOS:
+their columns are counted, and they are no words of the record. Without any HEAD (text that was never parsed) a record
+has no "head".
+
+A sentence that breaks the format is a `FormatError` with code DC701 in its place, so that the others are still read.
+
+Reference:
+    https://universaldependencies.org/format.html
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, cast
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import Format, Hint
+from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes
+from datacheck.runtime.beneath import Place
+from datacheck.runtime.sparse import check_holes
+
+SUFFIX = ".conllu"
+UPOS = frozenset(
+    {
+        "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT", "SCONJ",
+        "SYM", "VERB", "X",
+    }
+)  # fmt: skip
+_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+_WORD, _OTHER = re.compile(r"\d{1,9}"), re.compile(r"\d{1,9}(?:-\d{1,9}|\.\d{1,9})")
+_SENTENCE_BYTES = 16 << 20
+_READ_BYTES = 1 << 20
+_BATCH = 256  # sentences
+_BOM = b"\xef\xbb\xbf"
+_CODE, _NOTHING = "DC701", "_"
+
+
+def batches(path: Place, wanted: Sequence[int] | None = None) -> Iterator[tuple[int, list[Any]]]:
+    """Yield (number of the first sentence, what it and the next ones hold): records, or `FormatError`.
+
+    Args:
+        path: the file.
+        wanted: numbers of sentences, ascending, counted from 0: no others are parsed; None: all are.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    chosen = None if wanted is None else set(wanted)
+    known = _Known(path)
+    first, values = 0, list[Any]()
+    for number, (line, data) in enumerate(_sentences(path)):
+        if chosen is not None and number not in chosen:
+            if values:
+                yield first, values
+            first, values = number + 1, []
+            if wanted and number > wanted[-1]:
+                return
+            continue
+        values.append(_sentence(known, number, line, data))
+        if len(values) == _BATCH:
+            yield first, values
+            first, values = number + 1, []
+    if values:
+        yield first, values
+
+
+def _sentences(path: Place) -> Iterator[tuple[int, bytes | None]]:
+    """Yield (number of its first line, bytes) of each sentence; None for the bytes of one that is too long."""
+    with path.open("rb", buffering=0) as raw, io.BufferedReader(cast("io.RawIOBase", raw), _READ_BYTES) as file:
+        check_holes(raw.fileno())
+        lines, size, start = list[bytes](), 0, 1
+        number, whole, words = 0, True, False  # `whole`: the part that was read last ends its line
+        while part := file.readline(_READ_BYTES):
+            begins, whole = whole, part.endswith(b"\n")
+            number += begins
+            part = part.removeprefix(_BOM) if number == 1 and begins else part
+            if begins and not part.strip():
+                if words:
+                    yield start, b"".join(lines) if size <= _SENTENCE_BYTES else None
+                    lines, size, words = [], 0, False
+                continue
+            start = number if not size else start
+            size += len(part)
+            words = words or not part.startswith(b"#")
+            if size <= _SENTENCE_BYTES:
+                lines.append(part)
+        if words:
+            yield start, b"".join(lines) if size <= _SENTENCE_BYTES else None
+
+
+class _BrokenError(Exception):
+    """How many lines behind the first one of a sentence something is wrong, and what."""
+
+
+class _Known:
+    """The characters that occur in a file where it is UTF-8; it is read for them once, when somebody asks."""
+
+    def __init__(self, path: Place) -> None:
+        self._path = path
+
+    @cached_property
+    def characters(self) -> set[str]:
+        found, decoder = set[str](), codecs.getincrementaldecoder("utf-8")("ignore")
+        with self._path.open("rb") as file:
+            while data := file.read(_READ_BYTES):
+                found.update(decoder.decode(data))
+        return found
+
+
+def _sentence(known: _Known, number: int, line: int, data: bytes | None) -> Any:
+    """Return the record of a sentence, or what is wrong with it."""
+    behind, why = 0, f"more than {_SENTENCE_BYTES >> 20} MiB long"
+    if data is not None:
+        try:
+            return _record(_text(known, data))
+        except _BrokenError as error:
+            behind, why = error.args
+    return FormatError(f"sentence {number + 1} (line {line + behind}): {why}", _CODE)
+
+
+def _text(known: _Known, data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        why = f"byte {data[error.start]:#04x} is not UTF-8"
+        if meant := _as_cp1252(known, data):
+            why += f"; read as cp1252 (Windows Latin-1) the sentence has {meant}, which other sentences here have, too"
+        raise _BrokenError(data.count(b"\n", 0, error.start), why) from error
+
+
+def _as_cp1252(known: _Known, data: bytes) -> str:
+    """Return the characters beyond ASCII of bytes in cp1252 where all of them occur in UTF-8 in the file, else ""."""
+    try:
+        found = {c for c in data.decode("cp1252") if not c.isascii()}
+    except UnicodeDecodeError:
+        return ""
+    return " ".join(sorted(found)) if found <= known.characters else ""
+
+
+def _record(text: str) -> dict[str, Any]:
+    record: dict[str, Any] = {}
+    words: list[list[str]] = []
+    for place, line in enumerate(text.split("\n")):
+        line = line.removesuffix("\r")
+        if line.startswith("#"):
+            name, equals, value = line[1:].partition("=")
+            if equals and name.strip() in {"sent_id", "text"}:
+                record[name.strip()] = value.strip()
+        elif line:
+            _add_word(words, line.split("\t"), place)
+    if not words:
+        raise _BrokenError(0, "no words")
+    record |= {name: [cells[place] for cells in words] for place, name in enumerate(_COLUMNS)}
+    record["id"] = list(range(1, len(words) + 1))
+    _number_heads(record)
+    _check_tags(record)
+    return record
+
+
+def _add_word(words: list[list[str]], cells: list[str], place: int) -> None:
+    """Add the columns of a line where it is a word.
+
+    Raises:
+        _BrokenError: it has another number of columns, or an id that cannot stand here.
+    """
+    if len(cells) != len(_COLUMNS):
+        raise _BrokenError(place, f"{len(cells)} columns, divided by tabs, where CoNLL-U has {len(_COLUMNS)}")
+    if _WORD.fullmatch(cells[0]) is not None:
+        if int(cells[0]) != len(words) + 1:
+            raise _BrokenError(place, f"word {cells[0]} stands where word {len(words) + 1} should be")
+        words.append(cells)
+    elif _OTHER.fullmatch(cells[0]) is None:
+        raise _BrokenError(place, f"{cells[0][:20]!r} is no id: 3, 3-4 or 3.1")
+
+
+def _number_heads(record: dict[str, Any]) -> None:
+    """Make the HEADs numbers; drop them where no word has one.
+
+    Raises:
+        _BrokenError: one is no word of the sentence, or none is 0, the root.
+    """
+    words = len(record["id"])
+    heads = record.pop("head")
+    if all(head == _NOTHING for head in heads):
+        return
+    for word, head in enumerate(heads, 1):
+        if _WORD.fullmatch(head) is None:
+            raise _BrokenError(0, f"HEAD of word {word} is {head[:20]!r}, no number")
+        if int(head) > words:
+            raise _BrokenError(0, f"HEAD of word {word} is {head}, beyond the {words} words of the sentence")
+        if int(head) == word:
+            raise _BrokenError(0, f"HEAD of word {word} is the word itself")
+    record["head"] = [int(head) for head in heads]
+    if 0 not in record["head"]:
+        raise _BrokenError(0, "no word has HEAD 0: the sentence has no root")
+
+
+def _check_tags(record: dict[str, Any]) -> None:
+    """See that UPOS and XPOS are not swapped.
+
+    Raises:
+        _BrokenError: each XPOS is one of the 17 universal tags, and not each UPOS.
+    """
+    odd = [tag for tag in dict.fromkeys(record["upos"]) if tag not in UPOS]
+    if odd and odd != [_NOTHING] and UPOS.issuperset(record["xpos"]):
+        shown = ", ".join(tag[:20] for tag in odd[:3])
+        raise _BrokenError(0, f"XPOS holds universal tags, UPOS others ({shown}): the two columns look swapped")
+
+
+def _open(path: Place, hint: Hint) -> Values:
+    """Return all sentences as "records"; one that is broken refuses the file, as a bad line of JSON lines does."""
+    del hint
+    check_bytes(path.stat().st_size, "the file", TEXT_BYTES)
+    found: list[Any] = []
+    for _, values in batches(path):
+        found += values
+    bad = next((value for value in found if isinstance(value, FormatError)), None)
+    return Values({"records": found if bad is None else bad})
+
+
+CONLLU = Format("conllu", (SUFFIX,), _open)
