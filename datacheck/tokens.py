@@ -283,7 +283,9 @@ def _library(what: str) -> Iterator[None]:
 
 
 def messages_of(value: Any) -> list[dict[str, Any]]:
-    """Return the messages of a conversation; what is none is an empty one."""
+    """Return the messages of a conversation, or of one message; what is none is an empty one."""
+    if isinstance(value, dict) and ({"role", "content"} <= value.keys() or {"from", "value"} <= value.keys()):
+        return [value]
     found = value.get("conversations", value.get("messages")) if isinstance(value, dict) else value
     return [m for m in found if isinstance(m, dict)] if isinstance(found, list) else []
 

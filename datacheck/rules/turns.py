@@ -13,12 +13,14 @@ import numpy as np
 
 from datacheck.messages import Messages, message_bytes
 from datacheck.sample import Column
+from datacheck.schema.model import Schema
 from datacheck.tokens import messages_of
 
 Array = np.ndarray[Any, Any]
 Chat = list[dict[str, Any]]
 
 _ROLE, _CONTENT = itemgetter("role"), itemgetter("content")
+CALLER = "function_call"  # ShareGPT's name of the turn in which the model calls a tool
 SPELLED = 16  # messages that are spelled out
 _LETTERS = 24  # of a role
 _STEP = np.uint64(0x9E3779B97F4A7C15)  # an odd number: powers of it tell places apart
@@ -132,6 +134,18 @@ def of_messages(column: Messages) -> Turns:
     """Return the messages of a column that holds them as such."""
     none = np.zeros(len(column), np.int64)
     return Turns(column.chat, column.counts, column.words, column.roles, column.said, none, column.sizes)
+
+
+def of_pairs(schema: Schema) -> set[str]:
+    """Return the fields that hold the preferred and the rejected answers."""
+    pairs = [(name, spec.preferred_over) for name, spec in schema.of_role("chat", "text") if spec.preferred_over]
+    return {name for pair in pairs for name in pair if name}
+
+
+def is_prompt(schema: Schema, name: str) -> bool:
+    """Tell whether the answers to a chat are fields of their own: a preference pair beside it."""
+    pairs = of_pairs(schema)
+    return bool(pairs) and name not in pairs
 
 
 def is_plain(chat: Any) -> bool:

@@ -49,6 +49,63 @@ def test_whoever_is_learnt_from_may_ask_first():
     assert [kind for _, kind, _ in told(fields, [{"c": asked}])] == ["last"]
 
 
+def said(*names):
+    return [{"from": name, "value": f"Turn {i} is said by {name}."} for i, name in enumerate(names)]
+
+
+GOOD = [said("human", "gpt"), said("system", "human", "function_call", "observation", "gpt")] * 20
+
+
+@pytest.mark.parametrize(
+    ("turns", "kinds"),
+    [
+        (("human", "gpt", "human", "gpt"), []),
+        (("human", "function_call"), []),  # the caller runs it
+        (("gpt", "human", "human", "gpt"), ["no-user"]),
+        (("function_call", "human", "observation", "gpt"), ["no-user"]),
+        (("human", "human", "gpt"), ["twice"]),
+        (("human", "gpt", "human"), ["last"]),
+    ],
+)
+@pytest.mark.parametrize("plain", [False, True])
+def test_chats_of_sharegpt_are_judged_as_others(turns, kinds, plain):
+    chats = [*GOOD, said(*turns)]
+    if plain:  # as column of roles and texts
+        chats = [[{"role": m["from"], "content": m["value"]} for m in chat] for chat in chats]
+    found = told({"c": {"role": "chat", "train_on": "gpt"}}, [{"c": one} for one in chats])
+    assert [(kind, failed) for code, kind, failed in found if code == "DC706"] == [(kind, 1) for kind in kinds]
+    assert {code for code, _, _ in found} <= {"DC706"} | {"DC803"}
+
+
+def test_users_who_often_speak_twice_in_a_row_do_so_on_purpose():
+    chats = [said("human", "gpt"), said("human", "human", "gpt")] * 10
+    found = told({"c": {"role": "chat", "train_on": "gpt"}}, [{"c": one} for one in chats])
+    assert [code for code, _, _ in found if code == "DC706"] == []
+
+
+@pytest.mark.parametrize("aslist", [False, True])
+def test_answers_of_a_pair_may_stand_alone_and_the_prompt_may_end_with_a_question(aslist):
+    def answer(text):
+        message = {"from": "gpt", "value": text}
+        return [message] if aslist else message
+
+    fields = {
+        "chat": {"role": "chat", "train_on": "gpt"},
+        "chosen": {"role": "chat", "train_on": "gpt", "preferred_over": "rejected"},
+        "rejected": {"role": "chat", "train_on": "gpt"},
+    }
+    prompts = [said("human"), said("human", "gpt", "human"), said("system", "human")]
+    samples = [
+        {"chat": chat, "chosen": answer(f"Yes, as in chapter {i}."), "rejected": answer(f"No, see page {i}.")}
+        for i, chat in enumerate(prompts)
+    ]
+    assert told(fields, samples) == []
+    samples[1]["rejected"] = samples[1]["chosen"]
+    assert told(fields, samples) == [("DC712", "same", 1)]
+    alone = {"chat": fields["chat"]}
+    assert {kind for _, kind, _ in told(alone, samples)} == {"mute", "last"}
+
+
 def test_instructions_may_be_empty_and_questions_may_not():
     fields = {"c": {"role": "chat", "train_on": "assistant"}}
     whole = chat(("system", ""), *FIRST)

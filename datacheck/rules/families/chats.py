@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,10 @@ import orjson
 from datacheck.digest import shortened
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.messages import text_at
-from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
+from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those, where_text
 from datacheck.rules.measures import form
 from datacheck.rules.texts import blank
-from datacheck.rules.turns import SPELLED, Chat, Turns, chats_in, order_of, turns_of
+from datacheck.rules.turns import CALLER, SPELLED, Chat, Turns, chats_in, is_prompt, of_pairs, order_of, turns_of
 from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.table import Rows
@@ -33,7 +33,9 @@ _NAMELESS = frozenset({"none", "nan", "null"})
 _ASKING = frozenset({"user", "human", "tool"})
 _CALLS = frozenset({"tool_call", "tool_use", "function_call", "tool-call"})  # types of parts, as writers call them
 _PROMPTING = _ASKING | {"system"}
-UNKNOWN, NO_USER, LAST, NO_CALL, TOOLS = 1, 2, 4, 8, 16
+_USERS = frozenset({"user", "human"})
+_SELDOM = 0.05  # of the chats: more of them with two questions in a row are how these data are
+UNKNOWN, NO_USER, LAST, NO_CALL, TOOLS, TWICE = 1, 2, 4, 8, 16, 32
 
 
 def _heard(messages: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], bool]:
@@ -58,11 +60,11 @@ def _order(roles: tuple[str, ...], speakers: tuple[str, ...], learnt: str) -> tu
     if speakers:
         strange = shortened(next((role for role in roles if role not in speakers), ""), _NAME_BYTES)
         wrong |= UNKNOWN if strange else 0
-    before = roles[: roles.index(learnt)] if learnt in roles else ()
-    if learnt in roles and learnt not in _ASKING and not _ASKING.intersection(before):
-        wrong |= NO_USER
-    if roles and learnt in roles and roles[-1] != learnt:
-        wrong |= LAST
+    first = next((i for i, role in enumerate(roles) if role in {learnt, CALLER}), len(roles))
+    if first < len(roles):
+        wrong |= NO_USER if learnt not in _ASKING and not _ASKING.intersection(roles[:first]) else 0
+        wrong |= LAST if roles[-1] not in {learnt, CALLER} else 0
+    wrong |= TWICE if any(one == two and one in _USERS for one, two in pairwise(roles)) else 0
     return wrong, strange
 
 
@@ -95,10 +97,11 @@ def _parses(text: str) -> bool:
     return True
 
 
-@measure("speakers", version=4, applies=lambda spec: spec.role == "chat", uses=("speakers", "train_on"))
+@measure("speakers", version=5, applies=lambda spec: spec.role == "chat", uses=("speakers", "train_on"))
 def speakers(column: Column, spec: FieldSpec) -> Columns:
-    """Who speaks when: `order` (bits: 1 unknown, 2 no user before, 4 not last, 8 tool without call, 16 tools no JSON).
+    """Who speaks when: `order`, and what turns say.
 
+    Bits of `order`: 1 unknown, 2 no user before, 4 not last, 8 tool without call, 16 tools no JSON, 32 a user twice.
     `strange`: the first unknown speaker; `hollow`: empty turns that are learnt from; `mute`: other empty turns, without
     those of the system; `unsaid`: turns that say None, nan or null; `turns`: who speaks, as text (`turns.order_of`).
     """
@@ -121,12 +124,15 @@ def speakers(column: Column, spec: FieldSpec) -> Columns:
 def _ordered(turns: Turns, known: tuple[str, ...], learnt: str) -> Columns:
     """Return what `speakers` finds in plain chats: as `_order` says of each, of all at once."""
     count, filled = len(turns.roles), turns.counts > 0
-    answer = turns.first(turns.where(learnt))
+    answer = turns.first(turns.where(learnt, CALLER))
     order = np.where((answer < count) & (turns.first(turns.where("user", "human", "tool")) >= answer), NO_USER, 0)
     last = turns.roles[turns.starts[filled] + turns.counts[filled] - 1]
     ends = np.zeros(len(order), bool)
-    ends[filled] = np.array([word == learnt for word in turns.words], dtype=bool)[last]
+    ends[filled] = np.array([word in {learnt, CALLER} for word in turns.words], dtype=bool)[last]
     order[(answer < count) & ~ends] |= LAST
+    twice = turns.where(*_USERS)[1:] & (turns.roles[1:] == turns.roles[:-1])
+    owners = np.repeat(np.arange(len(turns.counts)), turns.counts)
+    order[owners[1:][twice & (owners[1:] == owners[:-1])]] |= TWICE
     strange = [""] * len(order)
     if known and any(word not in known for word in turns.words):
         first = turns.first(~turns.where(*known))
@@ -265,6 +271,7 @@ _WRONG = {
     NO_CALL: ("no-call", "have the reply of a tool that nobody called", "the turn with the call is lost"),
     TOOLS: ("tools", "have tools or tool calls that are no JSON", "written as another text than JSON"),
     LAST: ("last", "do not end with an answer", "the last answer is lost, or turns are out of order"),
+    TWICE: ("twice", "have two turns of the user in a row", "an answer is lost, or a speaker has the wrong name"),
 }
 
 
@@ -277,7 +284,8 @@ def role_order(rows: Rows, case: Case) -> Iterator[Failure]:
 
     What:
         Speakers are among ``speakers``; someone asks before the first answer; a tool replies only to a call; tools and
-        tool calls that are text are JSON; the last turn is an answer.
+        tool calls that are text are JSON; the last turn is an answer, unless the answers are fields of their own
+        (``preferred_over``); no user speaks twice in a row where this is rare (below 5 % of the chats).
     Why it matters:
         Templates drop such turns in silence, or raise in the middle of an epoch.
     Measure:
@@ -309,7 +317,9 @@ def role_order(rows: Rows, case: Case) -> Iterator[Failure]:
         return
     order = rows["order"]
     for bit, (kind, what, why) in _WRONG.items():
-        mask = known & ((order & bit) > 0)
+        mask = known & ((order & bit) > 0) & _judged(rows, case, bit)
+        if bit == TWICE:
+            mask &= (order & NO_USER == 0) & (mask.sum() <= _SELDOM * known.sum())
         if not mask.any():
             continue
         strange = f": {listed(sorted({repr(str(s)) for s in rows['strange'][mask]}))}" if bit == UNKNOWN else ""
@@ -320,10 +330,21 @@ def role_order(rows: Rows, case: Case) -> Iterator[Failure]:
             f"{counted(count)} {verb}{strange}.",
             expected={"speakers": list(case.spec.speakers)},
             cause=Cause(why, kind, explains=count),
-            severity=Severity.WARNING if bit == LAST else None,
+            severity=Severity.WARNING if bit in {LAST, TWICE} else None,
             fix="Repair the export, or drop the chats.",
             kind=kind,
         )
+
+
+def _judged(rows: Rows, case: Case, bit: int) -> Array:
+    """Return bool (rows): chats of which a fault is one, whatever other fields the data have.
+
+    Notes:
+        The answers of a preference pair may stand alone, and the chat beside them ends with the question.
+    """
+    if bit == NO_USER and case.name in of_pairs(case.schema):
+        return ~where_text(rows["turns"], lambda turns: turns == (case.spec.train_on or "assistant"))
+    return np.full(len(rows), bit != LAST or not is_prompt(case.schema, case.name))
 
 
 @measure("preference", version=3, per="sample", uses=("fields.preferred_over", "fields.role"))

@@ -13,7 +13,7 @@ from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, 
 from datacheck.rules.measures import form
 from datacheck.rules.speech import chats_of, trained
 from datacheck.rules.texts import LEADS, blank
-from datacheck.rules.turns import Turns, chats_in, turns_of
+from datacheck.rules.turns import CALLER, Turns, chats_in, is_prompt, turns_of
 from datacheck.sample import Block, Column
 from datacheck.schema.model import Schema, TokenizerSpec
 from datacheck.table import Rows
@@ -122,7 +122,7 @@ def _empty_lines(rows: Rows, case: Case) -> Iterator[Failure]:
         )
 
 
-@measure("turns", per="sample", uses=("tokenizer", "fields.role", "fields.train_on"))
+@measure("turns", version=2, per="sample", uses=("tokenizer", "fields.role", "fields.train_on"))
 def turns(block: Block, schema: Schema) -> Columns:
     """What bytes tell of a text: ``<field>:answers``, turns to learn from; ``<field>:prompt_bytes`` before the first.
 
@@ -156,7 +156,7 @@ def _markers(spec: TokenizerSpec) -> bytes:
 
 def _all_before(turns: Turns, speaker: str, total: int, around: int) -> tuple[Array, Array]:
     """Return what `_before` says of each of many plain chats: int64 (chats), twice."""
-    mine = turns.where(speaker)
+    mine = turns.where(speaker, CALLER)
     stops = np.cumsum(turns.counts)
     answers = np.bincount(np.searchsorted(stops, np.flatnonzero(mine), side="right"), minlength=len(stops))
     first = np.minimum(turns.first(mine), stops)
@@ -190,7 +190,7 @@ def _before(messages: list[dict[str, Any]], speaker: str, total: int, around: in
     first, answers = UNTOLD, 0
     for message in messages:
         role = message["role"] if "role" in message else message.get("from")
-        if role == speaker:
+        if role in {speaker, CALLER}:
             answers += 1
             if first == UNTOLD:
                 said = message.get("content", message.get("value"))  # the words of ShareGPT: from, value
@@ -241,7 +241,7 @@ def no_trained_tokens(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
         stat: f":{case.name}:{stat}" for stat in ("answers", "prompt_bytes", "trained", "marker", "refused", "why")
     }
     known = rows.measured(column["answers"])
-    if not known.any():
+    if not known.any() or is_prompt(case.schema, case.name):  # of a prompt nothing is supervised
         return
     least, spec = case.spec.min_trained_tokens or 1, case.schema.tokenizer or TokenizerSpec()
     mute = known & (rows[column["answers"]] == 0)
