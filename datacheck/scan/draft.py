@@ -17,7 +17,7 @@ from datacheck.formats.base import format_of, unnumbered
 from datacheck.parallel import Limits, ordered_map
 from datacheck.rules.base import counted, listed
 from datacheck.scan.axes import name_axes, usual_length
-from datacheck.scan.guess import UNTYPED, Guess, cut, guess, inner_samples, says_role
+from datacheck.scan.guess import UNTYPED, Guess, cut, guess, inner_samples, preferences, says_role
 from datacheck.scan.look import RECORDS, Seen
 from datacheck.scan.misfit import by_ending, unreadable
 from datacheck.scan.pattern import NUMBER, patterns
@@ -147,7 +147,7 @@ def _guesses(fields: Mapping[str, Seen], axes: Mapping[str, Any], samples: int, 
     for name, seen in sorted(fields.items()):
         found = guess(name, seen, axes, samples, files)
         guesses |= cut(name, seen, found, files) or {name: found}
-    return guesses
+    return preferences(guesses)
 
 
 def _of_records(data: Path, listing: Listing, readable: Sequence[str]) -> Draft | None:

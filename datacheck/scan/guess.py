@@ -15,6 +15,7 @@ from datacheck.scan.axes import Axis, fixed_length, joints, usual_length
 from datacheck.scan.look import Seen
 from datacheck.schema.units import JOINT_COUNTS, JOINT_NAMES, PACE_NAMES, POINT_NAMES, RATE_NAMES, SKELETONS
 
+_SHORT = 80  # bytes of a text that is rather a name than written
 _TURN = 2 * math.pi + 0.1
 _DEGREES, _ANGLES = 720.0, r"(?:^|_)(?:angles?|rotations?|euler)(?:$|_)"  # most of them, and names of theirs
 _HAND = 21  # so many rows of three numbers are joints, whatever they are called
@@ -28,6 +29,8 @@ _COLUMNS, _FEW_COLORS, _WIDE = ("from its values",), 64, 1.5  # classes are fewe
 _TOKENS = r"(?:input|token)_ids|tokens"  # names of what a text becomes
 ONE_ARRAY, RECORDS = "array", "records"  # what a file of one array, and of one list, calls it
 SOUND = "samples"  # what a .wav calls its sound
+_ANSWERS = ("gpt", "assistant", "model", "bot")  # who answers in ShareGPT's messages
+_IDS = r"^(?:__index_level_\d+__|unnamed: 0|(?:(?:row|sample|example)_)?(?:id|idx|index)|[gu]?uid)$"
 UNTYPED = "bytes"  # what a .bin of no float32 numbers calls its content
 _UNTYPED = "unknown: no float32 coordinates; labels, a mask or tokens, of uint8, uint16, uint32 or int64: say which"
 
@@ -102,6 +105,11 @@ def _flat(seen: Seen) -> bool:
     return not seen.item
 
 
+def _numbers_samples(seen: Seen) -> bool:
+    """Tell whether a whole number of each sample differs from those of most others."""
+    return seen.whole and seen.ndims.keys() == {"0"} and (seen.climbs >= 0 or not seen.distinct)
+
+
 def _flags(seen: Seen) -> bool:
     return "bool" in seen.dtypes or (seen.whole and seen.low in {0.0, 1.0} and seen.high in {0.0, 1.0})
 
@@ -122,6 +130,7 @@ _ROLES: tuple[tuple[str, str, Callable[[Seen], bool]], ...] = (
     ("faces", r"faces?|triangles?|vertex_ind", lambda s: s.whole and _width(s) in {3, 4}),
     ("joints", r"", _hand),
     ("points", POINT_NAMES, lambda s: bool(s.item) and _width(s) == 3),
+    ("id", _IDS, _numbers_samples),
     ("timestamp", r"time|stamp", lambda s: _flat(s) and s.rising and not _flags(s)),
     ("reward", r"reward|^rew$", _flat),
     ("done", r"done|terminal|is_last", lambda s: _flat(s) and _flags(s) and s.ends in ([], [1, 1])),
@@ -254,7 +263,7 @@ def _guess(said: str, seen: Seen, axis: Axis | None) -> Guess:
         kinds = ", ".join(f"{kind} in {count:,}" for kind, count in sorted(seen.dtypes.items()))
         return Guess({}, (f"{kinds} samples: declare one of them",))
     if written:
-        return _text(seen)
+        return _text(said, seen)
     spec, why = _kind(said, seen)
     role = spec.get("role")
     shape = _shape(seen, axis)
@@ -281,15 +290,42 @@ def _kind(said: str, seen: Seen) -> Said:
     return ({"unit": "deg"}, ["unit from name and values"]) if _in_degrees(said, seen) else ({}, [])
 
 
-def _text(seen: Seen) -> Guess:
-    if "role" in seen.keys and "content" in seen.keys:
-        return Guess({"role": "chat"}, ("messages with role and content",))
+def _text(said: str, seen: Seen) -> Guess:
+    chat = _chat(seen)
+    if chat is not None:
+        return chat
     if "json" in seen.dtypes:
         return Guess({"dtype": "json"}, (f"keys {', '.join(seen.keys[:4])}",) if seen.keys else ())
-    spec: dict[str, Any] = {"role": "text"} if seen.longest > 80 else {"dtype": "text"}
+    if seen.longest <= _SHORT and re.search(_IDS, said):
+        return Guess({"role": "id", "dtype": "text"}, ("role from name and values",))
+    spec: dict[str, Any] = {"role": "text"} if seen.longest > _SHORT else {"dtype": "text"}
     if 2 * seen.empty < seen.samples:  # fewer are more likely what a scan is to find than what is meant
         return Guess(spec, ("text",))
     return Guess(spec | {"optional": True}, ("text", f"empty in {seen.empty:,} of {seen.samples:,} samples"))
+
+
+def _chat(seen: Seen) -> Guess | None:
+    """Return the guess of messages, as OpenAI names their keys or as ShareGPT does; None of anything else."""
+    if {"role", "content"} <= set(seen.keys):
+        return Guess({"role": "chat"}, ("messages with role and content",))
+    answers = [name for name in _ANSWERS if name in seen.speakers]
+    if {"from", "value"} <= set(seen.keys) and answers:
+        return Guess({"role": "chat", "train_on": answers[0]}, ("messages with from and value",))
+    return None
+
+
+def preferences(guesses: Mapping[str, Guess]) -> dict[str, Guess]:
+    """Return guesses in which a chosen text or chat is preferred over the rejected one beside it."""
+    found = dict(guesses)
+    for name in guesses:
+        pair = (name, name.replace("chosen", "rejected"))
+        specs = [guesses[one].spec for one in pair if one in guesses]
+        kinds = {spec.get("role", spec.get("dtype")) for spec in specs}
+        if len(set(pair)) == len(specs) == 2 and kinds in ({"chat"}, {"text"}):
+            for one, more in zip(pair, ({"preferred_over": pair[1]}, {}), strict=True):
+                spec = {key: value for key, value in guesses[one].spec.items() if key != "dtype"}
+                found[one] = Guess(spec | {"role": min(kinds)} | more, guesses[one].why)
+    return found
 
 
 def _shape(seen: Seen, axis: Axis | None) -> list[int | str] | None:
@@ -411,6 +447,7 @@ _NO_RANGE = frozenset(
         "normal",
         "quaternion",
         "timestamp",
+        "id",
     }
 )
 

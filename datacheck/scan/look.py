@@ -61,6 +61,7 @@ class Seen:
         rising: each sample's values never fall, and most of them rise: many rows of one time are no clock.
         ends: fewest and most steps at the end of a sample that are not 0.
         keys: the keys of JSON objects, of the first element of lists.
+        speakers: who speaks in lists of messages.
         told: how many are lists of texts of which most differ, or of lists of several lengths: a row of such a table is
             no step of an episode.
         longest, empty: bytes of the longest text; how many texts have none.
@@ -86,6 +87,7 @@ class Seen:
     rising: bool = True
     ends: list[int] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    speakers: list[str] = field(default_factory=list)
     told: int = 0
     longest: int = 0
     empty: int = 0
@@ -182,6 +184,7 @@ _SEEN = {
     "samples": natural, "dtypes": {_is_dtype: natural}, "ndims": {_is_rank: natural}, "item": _are_sizes,
     "lengths": [natural], "low": _is_number, "high": _is_number, "unfinite": natural, "holes": finite, "whole": bool,
     "distinct": [int64], "norms": [finite], "sizes": [finite], "rising": bool, "ends": [natural], "keys": [text],
+    "speakers": [text],
     "told": int64, "longest": int64, "empty": int64, "climbs": int64, "columns": [[finite]], "unit": [natural],
     "thinned": bool,
 }  # fmt: skip
@@ -349,6 +352,13 @@ def _add_text(seen: Seen, column: Column) -> None:
         inner = value[0] if isinstance(value, list) and value else value
         if isinstance(inner, Mapping):
             seen.keys = list(dict.fromkeys([*seen.keys, *storable(list(map(str, inner)))]))[:_KEYS]
+            seen.speakers = list(dict.fromkeys([*seen.speakers, *storable(_speakers(value))]))[:_KEYS]
+
+
+def _speakers(value: Any) -> list[str]:
+    """Return who speaks in a message or in the first ones of a list."""
+    messages = [one for one in (value if isinstance(value, list) else [value])[:_KEYS] if isinstance(one, Mapping)]
+    return [str(one.get("role", one.get("from")))[:_KEY] for one in messages if "role" in one or "from" in one]
 
 
 def _tells(rows: list[Any]) -> bool:

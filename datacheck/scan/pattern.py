@@ -8,6 +8,7 @@ from collections.abc import Sequence
 SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing", "eval", "evaluation", "dev"})
 NUMBER = "-{shard}"  # how an ending goes on behind which the number of a shard stands
 _READ = re.compile(r"[{}*\\]")  # what stands for itself in no pattern
+_IN_SHARDS = re.compile(r"[^-]+-[0-9]+-of-[0-9]+(?:-[0-9a-f]+)?")  # the digits at the end are those of a digest
 
 
 def patterns(files: Sequence[tuple[Sequence[str], str]]) -> list[str]:
@@ -38,8 +39,11 @@ def patterns(files: Sequence[tuple[Sequence[str], str]]) -> list[str]:
     else:
         stem = "" if stems == {""} else "{split}" if _splits(stems, levels) else "{id}"
         last = {one.rpartition("-")[2] for one in stems}
+        first = {one.partition("-")[0] for one in stems}
         if stem == "{id}" and endings[0].endswith(NUMBER) and _splits(last, levels):
             stem = "{id}-{split}"  # as TensorFlow Datasets names its files: bridge-train.tfrecord-00000-of-00512
+        elif stem == "{id}" and _splits(first, levels) and all(map(_IN_SHARDS.fullmatch, stems)):
+            stem = "{split}-{shard}-of-{shards}"  # as Hugging Face does: train-00000-of-00003.parquet
     return ["/".join([*(level[n] for level in levels), stem + end]) for n, end in enumerate(endings)]
 
 

@@ -349,9 +349,9 @@ def test_a_draft_of_a_few_lines_of_many_fits_all_of_them(tmp_path, monkeypatch):
     drafted = draft(tmp_path / "d")
     schema = parse_schema(drafted.text)
     assert drafted.samples == 200
-    assert schema.fields["id"].range is None  # the next sample has a larger one
+    assert (schema.fields["id"].role, schema.fields["id"].range) == ("id", None)  # the next sample has a larger one
     assert schema.fields["made"].range is None
-    assert "id: {shape: []}    # inferred: rises from sample to sample, measured " in drafted.text
+    assert "made: {shape: []}    # inferred: rises from sample to sample, measured " in drafted.text
     assert str(schema.fields["label"].classes) == "0..9"  # sorted by it: the first thousand have one
     assert schema.fields["words"].range.low == 0  # none is below, and all are above
     assert schema.fields["score"].range.high < 20

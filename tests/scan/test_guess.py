@@ -3,10 +3,12 @@
 import wave
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from datacheck.scan import Request, run_scan
 from datacheck.scan.axes import name_axes
 from datacheck.scan.draft import draft
 from datacheck.scan.guess import guess
@@ -238,3 +240,57 @@ def test_a_folder_of_sound_is_samples_and_their_rate(tmp_path):
         "rate": (None, 0), "samples": (None, 1),
     }  # fmt: skip
     assert schema.fields["samples"].range is None  # a louder recording is no fault
+
+
+def records(folder, rows):
+    folder.mkdir(exist_ok=True)
+    (folder / "all.jsonl").write_bytes(b"\n".join(map(orjson.dumps, rows)))
+    return parse_schema(draft(folder).text).fields
+
+
+def test_messages_of_sharegpt_and_preferences_are_chats(tmp_path):
+    def message(name, text):
+        return {"from": name, "value": text}
+
+    rows = [
+        {"conversations": [message("human", f"Question {i}?"), message("gpt", f"Answer {i}.")],
+         "chosen": message("gpt", f"Good {i}."), "rejected": message("gpt", f"Bad {i}."),
+         "response_chosen": f"Yes {i}", "response_rejected": f"No {i}", "edges": [message("a", "b"), message("b", "c")]}
+        for i in range(30)
+    ]  # fmt: skip
+    fields = records(tmp_path / "d", rows)
+    told = {name: (spec.role, spec.dtype, spec.train_on, spec.preferred_over) for name, spec in fields.items()}
+    assert told == {
+        "conversations": ("chat", None, "gpt", None), "chosen": ("chat", None, "gpt", "rejected"),
+        "rejected": ("chat", None, "gpt", None), "response_chosen": ("text", None, None, "response_rejected"),
+        "response_rejected": ("text", None, None, None), "edges": (None, "json", None, None),
+    }  # fmt: skip
+
+
+def test_numbers_and_names_of_rows_are_ids_and_labels_are_none(tmp_path):
+    rows = [
+        {"id": f"a-{i}", "idx": (i * 37) % 100, "__index_level_0__": 7000 - i, "sample_id": i, "index": i % 2,
+         "class_id": i % 50, "text": f"This is sentence {i} of a hundred."}
+        for i in range(100)
+    ]  # fmt: skip
+    fields = records(tmp_path / "d", rows)
+    assert {name for name, spec in fields.items() if spec.role == "id"} == {
+        "id", "idx", "__index_level_0__", "sample_id",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("digest", ["", "-6f1a2b3c4d5e6f70"])
+def test_rows_of_the_test_split_that_train_repeats_are_named_whatever_their_index(tmp_path, monkeypatch, digest):
+    """As Hugging Face publishes tables: the numbers of rows made equal rows unequal, and no split was known."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d").mkdir()
+    texts = [f"This is sentence {i} of the terms of service." for i in range(300)]
+    parts = {"train-00000-of-00002": texts[:100], "train-00001-of-00002": texts[100:200] + texts[210:217]}
+    parts |= {"test-00000-of-00001": texts[200:250], "validation-00000-of-00001": texts[250:]}
+    for number, (name, rows) in enumerate(parts.items()):
+        index = np.random.default_rng(number).permutation(1000)[: len(rows)]
+        pq.write_table(pa.table({"text": rows, "__index_level_0__": index}), tmp_path / f"d/{name}{digest}.parquet")
+    _, schema = drafted(tmp_path / "d")
+    assert schema.samples.files == ("{split}-{shard}-of-{shards}.parquet",)
+    report = run_scan(schema, Request(tmp_path / "d")).report
+    assert [(one.code, one.kind, one.failed) for one in report.findings] == [("DC801", "test", 7)]
