@@ -148,6 +148,17 @@ def _is_number(item: Any) -> bool:
     return isinstance(item, bool | int | float)
 
 
+def conflict(data: bytes) -> str:
+    """Return where the markers of a git merge conflict stand in a text, "" where there are none."""
+    first = 0 if data.startswith(b"<<<<<<< ") else data.find(b"\n<<<<<<< ") + 1
+    middle = data.find(b"\n=======", first)
+    last = data.find(b"\n>>>>>>> ", middle) + 1
+    if middle < 0 or not last or not data.startswith(b"<<<<<<< ", first):
+        return ""
+    lines = [data.count(b"\n", 0, place) + 1 for place in (first, last)]
+    return "lines {:,} to {:,} are a git merge conflict (<<<<<<<, =======, >>>>>>>): keep one side".format(*lines)
+
+
 def parse_json(data: bytes, *, deep: bool = False) -> Any:
     """Return one JSON document, strict: UTF-8, no NaN, at most 250 levels.
 
@@ -163,7 +174,7 @@ def parse_json(data: bytes, *, deep: bool = False) -> Any:
         if not deep and data.count(b"[") + data.count(b"{") > _JSON_DEPTH:
             orjson.dumps([[value]])  # it reads deeper than it writes, and every value must be written again
     except orjson.JSONDecodeError as error:
-        msg = f"not JSON: {error}"
+        msg = f"not JSON: {conflict(data) or error}"
         raise FormatError(msg) from error
     except TypeError as error:
         msg = f"not JSON that is read here: nested more than {_JSON_DEPTH} deep"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, text
-from datacheck.formats.parsed import from_json, parse_json
+from datacheck.formats.parsed import conflict, from_json, parse_json
 from datacheck.runtime.beneath import Place
 from datacheck.sample import Array
 
@@ -144,10 +145,17 @@ def _refuse_broken(body: str) -> None:
     pairs = enumerate(zip((first, *lines), widths, strict=True), len(notes) + 1)
     odd = [(at, n) for at, (line, n) in pairs if (n != width or not _FIRST.fullmatch(line)) and not _LEFT.search(line)]
     if width > 1 and 0 < len(odd) <= _FEW * len(widths):
+        _refuse_conflict(body.encode("utf-8"))
         (at, count), more = odd[0], f", as {len(odd) - 1:,} more" if len(odd) > 1 else ""
         held = f"has {count} columns" if count != width else "holds more than numbers"
         msg = f"line {at:,} {held}{more}; the other {len(widths) - len(odd):,} are rows of {width} numbers"
         raise FormatError(msg)
+
+
+def _refuse_conflict(data: bytes) -> None:
+    """Refuse a table with the markers of a git merge conflict in it."""
+    if where := conflict(data):
+        raise FormatError(where)
 
 
 def _behind_notes(body: str) -> tuple[list[str], str]:
@@ -161,13 +169,24 @@ def _behind_notes(body: str) -> tuple[list[str], str]:
     return notes, body[at:]
 
 
+_KEY = re.compile(rb'\s*+\{\s*+"[^"\\]{0,200}"\s*+:')
+
+
 def _document(data: bytes) -> Values | None:
-    """Return the entries of a text that is one JSON object, None where it is none."""
+    """Return the entries of a text that is one JSON object, None where it is none.
+
+    Raises:
+        FormatError: it is one of which the end is missing.
+    """
     if not data[:_HEAD].lstrip().startswith(b"{"):
         return None
     try:
         found = parse_json(data)
-    except FormatError:
+    except FormatError as error:
+        cause = error.__cause__
+        if isinstance(cause, json.JSONDecodeError) and cause.pos == len(cause.doc) and _KEY.match(data):
+            msg = f"a JSON object without its end: the file is cut short behind byte {len(data):,}"
+            raise FormatError(msg) from error
         return None
     values = {key: from_json(value) for key, value in found.items() if value is not None}
     return Values(values, [key for key, value in found.items() if value is None])
@@ -181,6 +200,8 @@ def _open(path: Place, hint: Hint) -> Values:
     if between is None or found.names() != ["text"]:
         return found
     columns = _columns(data.removeprefix(_BOM), between)
+    if columns is None:
+        _refuse_conflict(data)
     return found if columns is None else Values(columns)
 
 

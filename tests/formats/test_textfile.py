@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from datacheck.errors import FormatError
+from datacheck.formats.parsed import conflict
 from tests.formats.reading import CORPUS, read_all
 
 
@@ -82,9 +83,41 @@ def test_a_json_object_gives_its_entries(tmp_path):
         [[0.5, 1], [0.5, 2]],
         ["Frames", "Loop"],
     )
-    for text in ('{"one": "line"}\n{"two": "lines"}\n', '{\n"Frames": [[0.5, 1\n', "{\n  a poem\n}\n"):
+    for text in ('{"one": "line"}\n{"two": "lines"}\n', '{"name": {{name}}}', '{\n"Be quick', "{\n  a poem\n}\n"):
         (tmp_path / "a.txt").write_text(text)
         assert read_all(tmp_path / "a.txt") == {"text": text}
+
+
+@pytest.mark.parametrize("end", ["", ",", '}, "x": {"y": [2, "z'])
+def test_a_json_object_without_its_end_is_no_text(tmp_path, end):
+    """A motion cut at 72 % was a text among JSON."""
+    (tmp_path / "a.txt").write_text(text := '{\n"Loop": "wrap", "é": {"Frames": [[0.5, 1], [0.5]]' + end)
+    with pytest.raises(FormatError, match=f"without its end: .* behind byte {len(text.encode())}"):
+        read_all(tmp_path / "a.txt")
+
+
+CONFLICT = ["<<<<<<< HEAD", "1.5,2,3", "=======", "4.5,5,6", ">>>>>>> origin/collect"]
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "at"),
+    [
+        ("a.csv", [*["0.5,1,2"] * 300, *CONFLICT, "1,2,3"], "lines 301 to 305"),
+        ("a.csv", ["time,x,y", *["2020-01-01,1,2"] * 3, *CONFLICT], "lines 5 to 9"),
+        ("a.txt", [*CONFLICT, *["0.5 1 2"] * 300], "lines 1 to 5"),
+        ("a.json", ['{"a": 1,', *CONFLICT, "}"], "lines 2 to 6"),
+    ],
+)
+def test_markers_of_a_merge_conflict_are_named(tmp_path, name, lines, at):
+    (tmp_path / name).write_text("\n".join(lines))
+    with pytest.raises(FormatError, match=f"{at} are a git merge conflict"):
+        read_all(tmp_path / name)
+
+
+def test_a_text_that_tells_of_merge_conflicts_is_one(tmp_path):
+    (tmp_path / "a.txt").write_text(text := "\n".join(["Git writes", *CONFLICT, "into a file."]))
+    assert read_all(tmp_path / "a.txt") == {"text": text}
+    assert conflict("\n".join(CONFLICT[::-1]).encode()) == conflict(b"x\n=======\n>>>>>>> y") == ""
 
 
 def test_numbers_beyond_64_bits_become_floats(tmp_path):

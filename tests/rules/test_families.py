@@ -525,9 +525,37 @@ def test_a_split_of_which_nothing_can_be_read_is_empty():
     """
     found, _ = scan(text)
     (mine,) = [f for f in found.findings if f.code == "DC805"]
-    assert (mine.severity, mine.kind, len(mine.rows)) == ("error", "empty:val", 2)
+    assert (mine.severity, mine.kind, len(mine.rows), mine.cause) == ("error", "empty:val", 2, None)
+    assert mine.fix.startswith("Mend these files")
     assert "DC805" not in codes(scan(text.replace('{split: val, key: v1, unreadable: "DC101 truncated"}',
                                                   "{n: 1, split: val, x: {normal: [8]}}"))[0])  # fmt: skip
+
+
+def test_what_one_of_few_samples_lacks_says_little_where_another_cannot_be_read():
+    """Two tables beside two lists of names, and one table damaged: the other one "has no text; 2 others do"."""
+    text = """
+    schema: {fields: {a: {role: value, shape: [3], optional: true}, b: {role: value, shape: [2]}}}
+    samples:
+      - {n: 2, a: {normal: [3]}, b: {normal: [2]}}
+      - {b: {normal: [2]}}
+      - {key: z, unreadable: "DC101 truncated"}
+    """
+    found, _ = scan(text)
+    assert codes(found) == ["DC101"]
+    assert "DC129" in codes(scan(text.replace("n: 2", "n: 3"))[0])
+
+
+def test_a_split_with_a_damaged_file_is_not_called_small():
+    text = """
+    schema: {fields: {x: {role: value, shape: [8]}}, splits: {key: file, disjoint: [train, val]}}
+    samples:
+      - {n: 300, split: train, x: {normal: [8]}}
+      - {n: 1, split: val, x: {normal: [8]}}
+      - {split: val, key: shard, unreadable: "DC101 truncated"}
+    """
+    assert "DC805" not in codes(scan(text)[0])
+    whole = text.replace('key: shard, unreadable: "DC101 truncated"', "x: {normal: [8]}")
+    assert "DC805" in codes(scan(whole)[0])
 
 
 @pytest.mark.parametrize(("own", "found"), [(9, False), (10, True)])

@@ -264,9 +264,9 @@ def lopsided_split(rows: Rows, case: Case) -> Iterator[Failure]:
     """A split is empty, tiny, or lacks a class that the others have.
 
     What:
-        Splits of which no sample can be read; splits with less than 1 % of all samples; classes that a split lacks
-        though at the rate of the other splits several of its samples would have them, and a random split would lack
-        them less than once in 100 times.
+        Splits of which no sample can be read. Of splits all of whose files can be read: those with less than 1 % of
+        all samples; classes that a split lacks though at the rate of the other splits several of its samples would
+        have them, and a random split would lack them less than once in 100 times.
     Why it matters:
         An empty validation split gives a metric of 0 or NaN, a tiny one noise; a class that is never validated may be
         lost unseen.
@@ -304,8 +304,17 @@ def lopsided_split(rows: Rows, case: Case) -> Iterator[Failure]:
         mine = rank == place
         if not (mine & readable).any() and readable.any():
             text = f"{split} is empty: none of its {counted(int(mine.sum()))} can be read."
-            yield _lopsided(mine, text, split, "empty")
-        elif sizes[place] < least * sizes.sum():
+            yield Failure(
+                mine,
+                text,
+                measured={"split": split},
+                severity=Severity.ERROR,
+                fix="Mend these files or download them again; the errors of their own say what is wrong.",
+                kind=f"empty:{split}",
+            )
+        if (mine & ~readable).any():  # a file that cannot be read may hold any number of samples
+            continue
+        if sizes[place] < least * sizes.sum():
             share = sizes[place] / sizes.sum()
             text = f"{split} has {sizes[place]:,} of {sizes.sum():,} samples ({share:.2%}), {least:.1%} expected."
             yield _lopsided(mine & False, text, split, "small")
@@ -344,7 +353,6 @@ def _lopsided(mask: Array, text: str, split: str, kind: str, *extra: str) -> Fai
         mask,
         text,
         measured={"split": split},
-        severity=Severity.ERROR if kind == "empty" else None,
         cause=Cause(f"{split} is lopsided", kind),
         fix="Split again: datacheck split DATA --by KEY --train 0.8 --val 0.1 --test 0.1 --to DIR.",
         kind=f"{kind}:{split}",

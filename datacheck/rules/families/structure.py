@@ -14,7 +14,7 @@ from datacheck.rules.measures import form
 from datacheck.sample import Block
 from datacheck.schema.dims import shows
 from datacheck.schema.model import FieldSpec, Schema
-from datacheck.table import Rows, Texts
+from datacheck.table import UNREADABLE, Rows, Texts
 
 Array = np.ndarray[Any, Any]
 
@@ -216,7 +216,7 @@ def partly_missing(rows: Rows, case: Case) -> Iterator[Failure]:
     """
     for note in case.notes:
         lack, empty = (_in_files(rows, note.about[key]) for key in ("lack", "empty"))
-        gone = lack | empty if _few(lack | empty, case) else empty
+        gone = lack | empty if _few(lack | empty, rows, case) else empty
         if gone.any():
             name, count = note.about["name"], int(gone.sum())
             have = len(rows) - int((lack | empty).sum())
@@ -236,7 +236,7 @@ def partly_missing(rows: Rows, case: Case) -> Iterator[Failure]:
     lacked = {}
     for name in _optional(case.schema):
         gone = where_text(names, lambda text, name=name: name in text.split(", "))  # type: ignore[misc]
-        if _few(gone, case):
+        if _few(gone, rows, case):
             alike.setdefault(gone.tobytes(), []).append(name)
             lacked[name] = gone
     for fields in alike.values():
@@ -276,8 +276,10 @@ def _whole_files(rows: Rows, gone: Array) -> list[str]:
 _FILES_NAMED = 3
 
 
-def _few(gone: Array, case: Case) -> bool:
-    return bool(0 < int(gone.sum()) < float(case.options["most"]) * len(gone))
+def _few(gone: Array, rows: Rows, case: Case) -> bool:
+    """Tell whether few samples lack something, even if those that could not be read lack it, too."""
+    unread = int((rows.table.status == UNREADABLE).sum())
+    return bool(0 < int(gone.sum()) + unread * bool(gone.any()) < float(case.options["most"]) * (len(gone) + unread))
 
 
 def _in_files(rows: Rows, paths: Sequence[str]) -> Array:
