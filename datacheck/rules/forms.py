@@ -20,6 +20,7 @@ _TEXT = frozenset(
         "lacking",
         "missing",
         "refused",
+        "spelled",
         "split_key",
         "strange",
         "taken",

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
+from datacheck.messages import parts_of
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
 from datacheck.rules.histograms import distinct
 from datacheck.rules.measures import extremes, finite, in_classes, is_numeric, of_role, one_of, reduced
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
-from datacheck.table import Measured, Rows
+from datacheck.table import Measured, Rows, Texts
 
 Array = np.ndarray[Any, Any]
 
@@ -277,3 +279,132 @@ def segment_ids(rows: Rows, case: Case) -> Iterator[Failure]:
             kind="gaps",
             order=rows["top"] - rows["distinct"],
         )
+
+
+# ------------------------------------------------------------------------------------------- classes that are words
+
+_BYTES, _WORDS = 64, 64  # of one class; classes in one block: more are names, not classes
+_CLASSES, _MANY, _NAMES = 200, 50, 0.1  # most classes, fewest samples, share of long texts among them
+_LETTERS, _LATIN = 4, "\u0250"  # shorter words have a meaning of their own in each case ("AA", "Aa")
+_LESS, _RARE = 3, 100  # times as often as a word in another form of it, or with a letter in which they differ
+_ENDS = " \t\r\n.,;:!?'\""
+_BETWEEN = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=\w)|(?<=\d)[\s_-]+(?=[^\W\d_])")
+
+
+@measure("class_words", applies=lambda spec: spec.dtype == "text" and spec.role in {None, "value"})
+def class_words(column: Column, spec: FieldSpec) -> Columns:
+    """What class a text of a few words names: `spelled`, "" where the texts are long, or too many differ."""
+    del spec
+    if column.kind != "text":
+        return {}
+    words = parts_of(column)
+    short = [word if len(word) <= _BYTES else b"" for word in words]
+    if len(set(short)) > _WORDS:
+        return {"spelled": [""] * len(column)}
+    return {"spelled": [word.decode("utf-8", "replace") for word in short]}
+
+
+@rule(
+    "DC413", "class-spelling", Severity.WARNING, Level.SAMPLE, measures=(class_words,), span="all",
+    needs=("DC121", "DC122"), applies=class_words.applies,
+)  # fmt: skip
+def class_spelling(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A class is written in two ways.
+
+    What:
+        Of a text field with few different values, none is a much more frequent one with other capitals, blanks, ``_``
+        or ``-``, and none is so but for one letter while all other values are frequent.
+    Why it matters:
+        A loader gives each spelling a class of its own, or drops the samples of the one that it does not know.
+    Measure:
+        Up to 200 different values in 50 samples or more. A value of four letters or more counts as another form of one
+        that is three times as frequent, and as an error of typing behind the first letter of one that is 100 times as
+        frequent.
+    When it is wrong:
+        Both are classes: ``DC413: off``.
+    Options:
+        none
+    Bad::
+
+        schema: {fields: {c: {dtype: text}}, rules: {DC803: off}}
+        samples:
+          - {n: 60, c: clearly_fair}
+          - {n: 30, c: unfair}
+          - {n: 2, c: "Clearly Fair "}
+
+    Good::
+
+        schema: {fields: {c: {dtype: text}}, rules: {DC803: off}}
+        samples:
+          - {n: 60, c: clearly_fair}
+          - {n: 30, c: unfair}
+          - {n: 2, c: fairly clear}
+
+    Fix:
+        Write each class in one way.
+    Reference:
+        pandas' astype("category") and the ClassLabel of Hugging Face datasets compare names letter by letter.
+    """
+    del case
+    known = rows.measured("spelled")
+    if int(known.sum()) < _MANY:
+        return
+    texts = Texts.of(rows["spelled"][known].tolist())
+    often = dict(zip(texts.words, np.bincount(texts.rows, minlength=len(texts.words)).tolist(), strict=True))
+    if often.pop("", 0) > _NAMES * known.sum() or len(often) > _CLASSES:
+        return
+    for kind, pairs in (("form", _forms(often)), ("letter", _typed(often))):
+        if not pairs:
+            continue
+        mask = np.zeros(len(rows), bool)
+        mask[known] = np.array([word in pairs for word in texts.words], bool)[texts.rows]
+        said = [f"{word!r} ({often[word]:,}; {usual!r} {often[usual]:,})" for word, usual in pairs.items()]
+        how = "but for capitals, blanks and separators" if kind == "form" else "but for one letter"
+        yield Failure(
+            mask,
+            f"{those(mask, 'hold')} a class that is a frequent one {how}: {listed(said)}.",
+            measured={"values": list(pairs)[:10]},
+            fix="Write each class in one way.",
+            kind=kind,
+        )
+
+
+def _folded(word: str) -> str:
+    """Return a class without capitals, marks at its ends, and separators: "Clearly Fair." as "clearlyfair"."""
+    return _BETWEEN.sub("", word.strip(_ENDS).casefold())
+
+
+def _forms(often: Mapping[str, int]) -> dict[str, str]:
+    """Return the most frequent form of each class that is rarely written in another one."""
+    usual: dict[str, str] = {}
+    for word in sorted(often, key=lambda one: -often[one]):
+        usual.setdefault(_folded(word), word)
+    pairs = {word: usual[_folded(word)] for word in often if sum(map(str.isalpha, _folded(word))) >= _LETTERS}
+    return {word: other for word, other in pairs.items() if word != other and _LESS * often[word] <= often[other]}
+
+
+def _typed(often: Mapping[str, int]) -> dict[str, str]:
+    """Return the class that each of few rare ones is but for one letter; {} where other classes are as rare."""
+    usual = sorted((word for word in often if _is_word(word)), key=lambda one: -often[one])
+    pairs = {}
+    for word in usual:
+        near = (one for one in usual if often[one] >= _RARE * often[word] and _one_letter(_folded(word), _folded(one)))
+        if other := next(near, ""):
+            pairs[word] = other
+    most = max((often[word] for word in pairs), default=0)
+    return pairs if all(word in pairs for word, count in often.items() if count <= most) else {}
+
+
+def _is_word(word: str) -> bool:
+    folded = _folded(word)
+    return len(folded) >= _LETTERS and folded.isalpha() and max(folded) < _LATIN
+
+
+def _one_letter(one: str, two: str) -> bool:
+    """Tell whether words differ in one letter, in one that only one of them has, or in two that have changed places."""
+    if one == two or abs(len(one) - len(two)) > 1:
+        return False
+    at = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+    rest, other = one[at:], two[at:]
+    swapped = rest[:2] == other[1::-1] and rest[2:] == other[2:]
+    return at > 0 and (swapped or rest[1:] == other[1:] or rest[1:] == other or rest == other[1:])

@@ -1,0 +1,64 @@
+"""Classes that are words: other spellings of a frequent one are named, other classes are not."""
+
+import numpy as np
+import pytest
+
+from datacheck.rules.families.labels import class_words
+from datacheck.sample import Column, Origin, Piece
+from datacheck.schema.model import FieldSpec
+from datacheck.testing.memory import scan_pieces, schema_of
+
+
+def found(often, spec=None):
+    """(kind, keys of samples) of each DC413 among samples that hold each text so many times."""
+    texts = [text for text, count in often.items() for _ in range(count)]
+    pieces = [
+        ("", Piece(f"{i:05d}", {"c": text, "x": np.arange(3.0) + i}, Origin("f"))) for i, text in enumerate(texts)
+    ]
+    fields = {"c": spec or {"dtype": "text"}, "x": {"role": "value", "shape": [3]}}
+    told = [f for f in scan_pieces(schema_of({"fields": fields}), pieces).findings if f.code == "DC413"]
+    return [(f.kind, {texts[row] for row in f.rows.tolist()}, f.failed) for f in told]
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["Clearly Fair ", "clearly fair", "CLEARLY_FAIR", "clearly-fair", "clearlyFair", " clearly_fair", "clearly_fair."],
+)
+def test_another_form_of_a_frequent_class_is_named(other):
+    assert found({"clearly_fair": 90, "unfair": 20, other: 30}) == [("form", {other}, 30)]
+    assert found({"clearly_fair": 89, "unfair": 20, other: 30}) == []  # both are how these data write it
+
+
+@pytest.mark.parametrize("other", ["baot", "boaat", "bot", "bost", "boats", "Baot"])
+def test_a_rare_class_with_one_wrong_letter_is_named(other):
+    often = {"boat": 300, "bicycle": 40}
+    assert found(often | {other: 3}) == ([("letter", {other}, 3)] if len(other) > 3 else [])
+    assert found(often | {other: 4}) == []  # not so rare
+    assert found(often | {other: 3, "truck": 2}) == []  # other classes are as rare
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ("boat", "goat"), ("typical", "atypical"), ("class_1", "class_2"), ("v1.0", "v10"), ("AA", "Aa"), ("-1", "1"),
+        ("C", "C++"), ("A+", "A-"), ("2-10", "21-0"), ("left", "right"), ("fair", "unfair"), ("左边的人", "右边的人"),
+    ],
+)  # fmt: skip
+def test_other_classes_are_no_other_spelling(one, two):
+    assert found({one: 500, two: 2}) == []
+
+
+def test_texts_and_names_are_no_classes():
+    names = {f"person {chr(97 + i // 26)}{chr(97 + i % 26)}": 1 for i in range(300)}
+    assert found({"clearly_fair": 900, "Clearly Fair": 9} | names) == []
+    assert found({"clearly fair": 60, "Clearly Fair": 3} | {"a long text " * 9: 20}) == []
+    assert found({"clearly_fair": 90, "Clearly Fair": 9}, {"role": "text"}) == []
+    assert found({"fair": 40, "Fair": 3}) == []  # too few samples
+
+
+def test_of_many_different_texts_nothing_is_kept():
+    """A million names would take as much memory as their keys."""
+    spec = FieldSpec.model_validate({"dtype": "text"})
+    words = [f"name {i}" for i in range(65)]
+    assert class_words.function(Column.of(words), spec) == {"spelled": [""] * 65}
+    assert class_words.function(Column.of([*words[:63], "x" * 65]), spec) == {"spelled": [*words[:63], ""]}
