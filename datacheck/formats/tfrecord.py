@@ -1,7 +1,8 @@
 """TFRecord files of tf.train.Example (RLDS, TensorFlow Datasets), without TensorFlow: ``000000000012/steps/action``.
 
-Each record is a sample. Numbers are flat lists in the file; a ``features.json`` beside it says their shapes. Bytes are
-text where they are UTF-8; other bytes (pictures) are no values: they are not listed, and reading one says why.
+Each record is a sample. Numbers are flat lists in the file; a ``features.json`` beside it says their shapes, and a
+``dataset_info.json`` how many records the file has (its attribute `shardLengths`). Bytes are text where they are UTF-8;
+other bytes (pictures) are no values: they are not listed, and reading one says why.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -23,7 +24,9 @@ from datacheck.formats.parsed import parse_json
 from datacheck.runtime.beneath import Place
 from datacheck.sample import Array, Container
 
-_FEATURES = "features.json"
+_FEATURES, INFO = "features.json", "dataset_info.json"
+SHARD_LENGTH = "shardLengths"
+_SHARD = re.compile(r".+-([^-]+)\.tfrecord-(\d{1,9})-of-(\d{1,9})", re.ASCII)
 _DIGITS = 12
 _HEAD, _TAIL = 12, 4  # length and its checksum; the checksum of the data
 _BYTES, _FLOATS, _INTEGERS = 1, 2, 3  # fields of a Feature
@@ -163,7 +166,8 @@ class _TfRecord(Many):
         self._data = stored(path, np.dtype(np.uint8), (size,)).data
         self._places = list(self._records(size))
         check_samples(len(self._places), size)
-        self._shapes = _shapes_beside(path)
+        self._shapes = _beside(path, _FEATURES, _shapes_of)
+        self._stated = _stated(path.name, _beside(path, INFO, _lengths_of))
         self._last: tuple[int, dict[str, Any]] | None = None
         self.passed = sorted({name for number in range(len(self._places)) for name in self._opaque(number)})
         self.opaque = bool(self.passed)
@@ -226,6 +230,9 @@ class _TfRecord(Many):
             raise FormatError(msg)
         return texts if several or len(texts) != 1 else texts[0]
 
+    def attrs(self, name: str = "") -> dict[str, Any]:
+        return {} if name or self._stated is None else {SHARD_LENGTH: self._stated}
+
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
         value = self.read(name)
         if isinstance(value, np.ndarray):
@@ -245,32 +252,55 @@ def _shaped(value: Array, sizes: tuple[int, ...], *, several: bool, known: bool)
     return value
 
 
-# ------------------------------------------------------------------------------------------------ features.json
+# ---------------------------------------------------------------------------------------------- documents beside it
 
 
-def _shapes_beside(path: Place) -> Mapping[str, tuple[tuple[int, ...], bool]]:
-    """Return the shape of an entry of each feature, and whether a record holds several: steps of an episode.
+def _beside(path: Place, name: str, read: Callable[[Place, int, int], Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return what a document beside a file says.
 
     Notes:
-        A document that cannot be read says nothing here; as a file of the dataset it is judged of its own.
+        One that cannot be read says nothing here; as a file of the dataset it is judged of its own.
     """
-    place = path.with_name(_FEATURES)
+    place = path.with_name(name)
     try:
-        with foreign(_FEATURES):
+        with foreign(name):
             status = place.stat() if place.is_file() else None
-        return {} if status is None else _shapes_of(place, status.st_size, status.st_mtime_ns)
+        return {} if status is None else read(place, status.st_size, status.st_mtime_ns)
     except FormatError:
         return {}
 
 
+def _document(place: Place, size: int) -> Any:
+    check_bytes(size, place.name, TEXT_BYTES)
+    with foreign(place.name):
+        return parse_json(place.read_bytes())
+
+
+@lru_cache(maxsize=4)
+def _lengths_of(place: Place, size: int, time: int) -> Mapping[str, list[Any]]:
+    """Return how many records each shard of a split has, as TensorFlow Datasets writes it."""
+    del time
+    splits = _get(_document(place, size), "splits")
+    found = [(_get(split, "name"), _get(split, SHARD_LENGTH)) for split in splits] if isinstance(splits, list) else []
+    return {str(name): lengths for name, lengths in found if isinstance(lengths, list)}
+
+
+def _stated(name: str, lengths: Mapping[str, list[Any]]) -> int | None:
+    """Return how many records a file should have, None where nothing says it."""
+    found = _SHARD.fullmatch(name)
+    shards = lengths.get(found[1], []) if found is not None else []
+    if found is None or len(shards) != int(found[3]) or int(found[2]) >= len(shards):
+        return None
+    said = str(shards[int(found[2])])
+    return int(said) if re.fullmatch("[0-9]{1,15}", said) else None
+
+
 @lru_cache(maxsize=4)
 def _shapes_of(place: Place, size: int, time: int) -> Mapping[str, tuple[tuple[int, ...], bool]]:
+    """Return the shape of an entry of each feature, and whether a record holds several: steps of an episode."""
     del time
-    check_bytes(size, _FEATURES, TEXT_BYTES)
-    with foreign(_FEATURES):
-        root = parse_json(place.read_bytes())
     found: dict[str, tuple[tuple[int, ...], bool]] = {}
-    _collect("", root, found, DEPTH, several=False)
+    _collect("", _document(place, size), found, DEPTH, several=False)
     return found
 
 
@@ -302,4 +332,4 @@ def _open(path: Place, hint: Hint) -> Container:
     return _TfRecord(path)
 
 
-TFRECORD = Format("tfrecord", (".tfrecords", ".tfrecord"), _open, beside=(_FEATURES,))
+TFRECORD = Format("tfrecord", (".tfrecords", ".tfrecord"), _open, beside=(_FEATURES, INFO))

@@ -14,6 +14,7 @@ import numpy as np
 
 from datacheck.errors import UsageError
 from datacheck.formats.base import format_of, unnumbered
+from datacheck.formats.tfrecord import INFO, SHARD_LENGTH
 from datacheck.parallel import Limits, ordered_map
 from datacheck.rules.base import counted, listed
 from datacheck.scan.axes import name_axes, usual_length
@@ -126,6 +127,7 @@ def draft(data: Path) -> Draft:
     each = _each(root, kind, _spread(paths, 5))
     if each:
         said["samples"] |= {"each": each}
+    said |= _stated_counts(kind, listing)
     look = _look(_open(said), listing)
     inner = "" if each or _are_tables(look) else inner_samples(look.fields, len(paths), kind)
     if inner:
@@ -140,6 +142,12 @@ def draft(data: Path) -> Draft:
     axes = name_axes(fields, episodes="demo" in each or "episode" in each)
     guesses = _guesses(fields, axes, samples, f"{_name(data)} {pattern}")
     return _written(_guessed(said, listing, paths), guesses, samples, [*_others(listing, set(paths)), *look.notes], why)
+
+
+def _stated_counts(kind: str, listing: Listing) -> dict[str, Any]:
+    """Return the key that has a scan compare how many records TensorFlow Datasets says that a file has."""
+    stated = any(PurePosixPath(path).name == INFO for path in listing.entries.paths)
+    return {"attrs": {SHARD_LENGTH: "samples"}} if stated and kind.startswith(".tfrecord") else {}
 
 
 def _guesses(fields: Mapping[str, Seen], axes: Mapping[str, Any], samples: int, files: str) -> dict[str, Guess]:

@@ -671,6 +671,24 @@ def test_shards_behind_whose_ending_a_number_stands_have_one_pattern(tmp_path):
     assert sorted(item.split for item in work.items) == ["train"] * 3 + ["val"] * 3
 
 
+@pytest.mark.parametrize(("stated", "told"), [(None, {}), ("2", {}), ("3", {"val": 2}), ("none", {})])
+def test_records_are_counted_against_what_tensorflow_datasets_states(tmp_path, monkeypatch, stated, told):
+    """Each shard of the corpus has two records."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d").mkdir()
+    data = (CORPUS / "tfrecord/y_rlds.tfrecord-00000-of-00001").read_bytes()
+    for name in ("train.tfrecord-00000-of-00001", "val.tfrecord-00000-of-00002", "val.tfrecord-00001-of-00002"):
+        (tmp_path / f"d/bridge-{name}").write_bytes(data)
+    splits = [{"name": "train", "shardLengths": ["2"]}, {"name": "val", "shardLengths": ["2", stated]}, "x"]
+    if stated is not None:
+        (tmp_path / "d/dataset_info.json").write_bytes(orjson.dumps({"splits": splits}))
+    schema = parse_schema(draft(tmp_path / "d").text)
+    assert schema.attrs == ({} if stated is None else {"shardLengths": "samples"})
+    found = [one for one in run_scan(schema, Request(tmp_path / "d")).report.findings if one.code == "DC111"]
+    assert {one.split: one.failed for one in found} == told
+    assert all("states shardLengths: 3 where there are 2" in one.message for one in found)
+
+
 @pytest.mark.parametrize(("each", "rising"), [(1, True), (3, False), (20, False)])
 def test_many_rows_of_one_time_are_no_clock(tmp_path, each, rising):
     for n in range(6):
