@@ -30,6 +30,7 @@ _TOKENS = r"(?:input|token)_ids|tokens"  # names of what a text becomes
 ONE_ARRAY, RECORDS = "array", "records"  # what a file of one array, and of one list, calls it
 SOUND = "samples"  # what a .wav calls its sound
 _ANSWERS = ("gpt", "assistant", "model", "bot")  # who answers in ShareGPT's messages
+_ASTRAY = 0.1  # share of the samples in which time falls, above which it is none
 _IDS = r"^(?:__index_level_\d+__|unnamed: 0|(?:(?:row|sample|example)_)?(?:id|idx|index)|[gu]?uid)$"
 UNTYPED = "bytes"  # what a .bin of no float32 numbers calls its content
 _UNTYPED = "unknown: no float32 coordinates; labels, a mask or tokens, of uint8, uint16, uint32 or int64: say which"
@@ -110,6 +111,11 @@ def _numbers_samples(seen: Seen) -> bool:
     return seen.whole and seen.ndims.keys() == {"0"} and (seen.climbs >= 0 or not seen.distinct)
 
 
+def _clock(seen: Seen) -> bool:
+    """Tell whether values rise, but for a few samples in which a scan is rather to find that they fall."""
+    return seen.rising and seen.falls <= _ASTRAY * seen.samples
+
+
 def _flags(seen: Seen) -> bool:
     return "bool" in seen.dtypes or (seen.whole and seen.low in {0.0, 1.0} and seen.high in {0.0, 1.0})
 
@@ -131,7 +137,7 @@ _ROLES: tuple[tuple[str, str, Callable[[Seen], bool]], ...] = (
     ("joints", r"", _hand),
     ("points", POINT_NAMES, lambda s: bool(s.item) and _width(s) == 3),
     ("id", _IDS, _numbers_samples),
-    ("timestamp", r"time|stamp", lambda s: _flat(s) and s.rising and not _flags(s)),
+    ("timestamp", r"time|stamp", lambda s: _flat(s) and _clock(s) and not _flags(s)),
     ("reward", r"reward|^rew$", _flat),
     ("done", r"done|terminal|is_last", lambda s: _flat(s) and _flags(s) and s.ends in ([], [1, 1])),
     ("mask", r"mask", _flags),

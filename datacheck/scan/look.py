@@ -58,7 +58,8 @@ class Seen:
         distinct: different values where they are few whole numbers, else [].
         norms: smallest and largest length of the rows along the last axis, for 3 and 4 numbers.
         sizes: smallest and largest diagonal of the bounding box, for rows of 3.
-        rising: each sample's values never fall, and most of them rise: many rows of one time are no clock.
+        rising: most values of the samples rise: many rows of one time are no clock.
+        falls: in how many samples a value falls.
         ends: fewest and most steps at the end of a sample that are not 0.
         keys: the keys of JSON objects, of the first element of lists.
         speakers: who speaks in lists of messages.
@@ -85,6 +86,7 @@ class Seen:
     norms: list[float] = field(default_factory=list)
     sizes: list[float] = field(default_factory=list)
     rising: bool = True
+    falls: int = 0
     ends: list[int] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     speakers: list[str] = field(default_factory=list)
@@ -183,10 +185,9 @@ def _is_number(value: Any) -> bool:
 _SEEN = {
     "samples": natural, "dtypes": {_is_dtype: natural}, "ndims": {_is_rank: natural}, "item": _are_sizes,
     "lengths": [natural], "low": _is_number, "high": _is_number, "unfinite": natural, "holes": finite, "whole": bool,
-    "distinct": [int64], "norms": [finite], "sizes": [finite], "rising": bool, "ends": [natural], "keys": [text],
-    "speakers": [text],
-    "told": int64, "longest": int64, "empty": int64, "climbs": int64, "columns": [[finite]], "unit": [natural],
-    "thinned": bool,
+    "distinct": [int64], "norms": [finite], "sizes": [finite], "rising": bool, "falls": natural, "ends": [natural],
+    "keys": [text], "speakers": [text], "told": int64, "longest": int64, "empty": int64, "climbs": int64,
+    "columns": [[finite]], "unit": [natural], "thinned": bool,
 }  # fmt: skip
 
 
@@ -384,8 +385,8 @@ def _add_numbers(seen: Seen, column: Column) -> None:
         every = sorted({*seen.distinct, *np.unique(numbers[:100_000]).astype(np.int64).tolist()})
         seen.distinct = every if len(every) <= _DISTINCT else []
     if values.ndim == 1 and column.lengths is not None:
-        series = [np.asarray(column[i]) for i in range(min(len(column), 50))]
-        seen.rising &= all(bool((steps[1:] >= steps[:-1]).all()) for steps in series)  # a difference could wrap
+        series = [np.asarray(column[i]) for i in range(len(column))]
+        seen.falls += sum(bool((steps[1:] < steps[:-1]).any()) for steps in series)  # a difference could wrap
         rises = sum(int(np.count_nonzero(steps[1:] > steps[:-1])) for steps in series)
         seen.rising &= 2 * rises >= sum(max(0, len(steps) - 1) for steps in series)
         ends = [int(np.cumprod(steps[::-1] != 0).sum()) for steps in series]

@@ -49,6 +49,20 @@ def test_a_clock_that_stands_still_does_not_run_backwards():
     finding = found(schema, [{"t": t} for t in (*clocks, swapped)])["DC502"]
     assert finding.message == "time runs backwards 1 time in 1 sample."
     assert finding.fix.startswith("Sort the rows")
+    answer = scan_pieces(
+        schema_of(schema), [sample(f"s{i}", {"t": t}) for i, t in enumerate((*clocks, frozen, swapped))]
+    )
+    kinds = [(f.kind, f.rows.tolist()) for f in answer.findings if f.code == "DC502"]
+    assert sorted(kinds) == [("order", [4]), ("still", [3])]
+
+
+@pytest.mark.parametrize(("gaps", "told"), [(1, True), (9, True), (10, False), (30, False)])
+def test_a_clock_of_no_one_rate_has_no_gaps(gaps, told):
+    """Traffic counters report when something passes: a third of their steps are long."""
+    steps = np.ones(99)
+    steps[5 : 5 + 3 * gaps : 3] = 4
+    schema = {"fields": {"t": {"role": "timestamp", "shape": ["T"], "unit": "s"}}}
+    assert ("DC502" in found(schema, [{"t": np.cumsum([i, *steps])} for i in range(4)])) is told
 
 
 def test_a_goal_that_stands_still_was_not_clipped():

@@ -264,6 +264,24 @@ def test_time_stamps_that_fall_are_none_whatever_their_type(tmp_path, dtype):
     assert (schema.spec("time_a").role, schema.spec("time_b").role) == ("timestamp", None)
 
 
+@pytest.mark.parametrize(("bad", "role"), [(2, "timestamp"), (3, None)])
+def test_a_clock_that_runs_backwards_in_a_few_files_is_one(tmp_path, monkeypatch, bad, role):
+    """Two blocks of rows in the wrong order in three of 58 files: the column was no clock, and nothing judged it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d").mkdir()
+    for i in range(20):
+        rows = np.arange(100)
+        if i < bad:
+            rows = np.concatenate([rows[50:], rows[:50]])
+        days = np.datetime64("2020-01-01T00:00") + 5 * rows.astype("timedelta64[m]")
+        lines = [f"{str(day).replace('T', ' ')}:00,{math.sin(n + i)}" for n, day in enumerate(days)]
+        (tmp_path / f"d/{i}.csv").write_text("\n".join(["timestamp,value", *lines]))
+    schema = parse_schema(draft(tmp_path / "d").text)
+    assert schema.fields["timestamp"].role == role
+    told = [one for one in run_scan(schema, Request(tmp_path / "d")).report.findings if one.code == "DC502"]
+    assert [(one.kind, one.failed) for one in told] == ([("order", bad)] if role else [])
+
+
 def test_a_field_that_some_samples_lack_is_optional():
     seen = Seen(samples=3, dtypes={"float64": 3}, ndims={"1": 3}, item=[], low=0.2, high=0.8)
     assert guess("x", seen, {}, 4).spec == {"shape": [], "range": "0.14..0.86", "optional": True}

@@ -17,6 +17,7 @@ from datacheck.table import Measured, Rows
 
 Array = np.ndarray[Any, Any]
 
+_IRREGULAR = 0.1  # share of the steps above which long ones are how these data were recorded, not gaps
 RATIOS = (1.05, 1.1, 1.25, 1.5, 1.75, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
 
 
@@ -66,7 +67,8 @@ def bad_timestamps(rows: Rows, case: Case) -> Iterator[Failure]:
     Why it matters:
         Nearest-in-time pairing takes the wrong image; velocities become infinite.
     Measure:
-        Differences of neighbours, against their median.
+        Differences of neighbours, against their median. Where more than a tenth of the steps are long, rows were not
+        recorded at one rate, and there are no gaps.
     When it is wrong:
         The recording pauses on purpose: raise ``share``, or split the episode.
     Options:
@@ -93,26 +95,25 @@ def bad_timestamps(rows: Rows, case: Case) -> Iterator[Failure]:
     known = rows.measured("steps")
     if not known.any():
         return
-    bad = known & ((rows["back"] > 0) | (rows["still"] > 0))
-    if bad.any():
-        back, still = int(rows["back"][bad].sum()), int(rows["still"][bad].sum())
-        said = [
-            f"{words} {counted(count, 'time')}"
-            for words, count in (("runs backwards", back), ("stands still", still))
-            if count
-        ]
-        yield Failure(
-            bad,
-            f"time {' and '.join(said)} in {counted(int(bad.sum()))}.",
-            measured={"back": back, "still": still},
-            fix="Sort the rows or split the episodes where the clock was set."
-            if back
-            else "Write the time of each row.",
-            kind="order",
-            order=rows["back"] + rows["still"],
-        )
+    back, still = known & (rows["back"] > 0), known & (rows["back"] == 0) & (rows["still"] > 0)
+    for mask, words, stat, kind, fix in (
+        (back, "runs backwards", "back", "order", "Sort the rows or split the episodes where the clock was set."),
+        (still, "stands still", "still", "still", "Write the time of each row."),
+    ):
+        if mask.any():
+            count = int(rows[stat][mask].sum())
+            yield Failure(
+                mask,
+                f"time {words} {counted(count, 'time')} in {counted(int(mask.sum()))}.",
+                measured={stat: count},
+                fix=fix,
+                kind=kind,
+                order=rows[stat],
+            )
     place = int(np.argmin(np.abs(np.array(RATIOS) - float(case.options["gap"]))))
-    gappy = known & ~bad & (rows["longer"][:, place] > float(case.options["share"]) * rows["steps"])
+    gaps = rows["longer"][:, place]
+    gappy = known & ~back & ~still & (gaps > float(case.options["share"]) * rows["steps"])
+    gappy &= gaps <= _IRREGULAR * rows["steps"]
     if gappy.any():
         yield _gappy(rows, case, gappy, place)
 
