@@ -396,6 +396,29 @@ def test_another_setting_is_information(usual, others, told):
         assert (finding.rows.tolist(), finding.severity.value) == (list(range(len(others))), "info")
 
 
+@pytest.mark.parametrize(
+    ("usual", "far", "count", "told"),
+    [
+        (range(15), 57, 4, True), (range(1, 9), 99, 3, True), (range(15), 57, 2, False), (range(15), 40, 4, False),
+        (range(15), 255, 4, False), (range(0, 60, 4), 500, 4, False), (range(4), 57, 4, False),
+        (range(15), 57, 9, False), (range(15), 2016, 4, False),
+    ],
+)  # fmt: skip
+def test_one_whole_number_far_beyond_all_others_is_told(usual, far, count, told):
+    """Four of 87 files had 57 for their class, of 17 classes: a draft of these files allowed it."""
+    schema = {"fields": {"content": {"shape": [], "range": "0..3000"}, "t": {"role": "text"}}}
+    values = [*[far] * count, *(usual[i % len(usual)] for i in range(80 - count))]
+    finding = found(schema, [{"content": np.array(v), "t": f"word {i}"} for i, v in enumerate(values)]).get("DC226")
+    assert (finding is not None) == told
+    if told:
+        assert (finding.rows.tolist(), finding.severity.value) == (list(range(count)), "warning")
+    if far == 57 and told:
+        assert finding.message == "4 samples have content 57; the other 76 have 0 to 14."
+    schema["fields"]["content"] = {"role": "class", "classes": "0..3000"}
+    samples = [{"content": np.array(v), "t": f"word {i}"} for i, v in enumerate(values)]
+    assert "DC226" not in found(schema, samples)  # as the finding advises
+
+
 def test_rotations_without_a_role_are_in_two_units_where_their_unit_says_angles():
     """5 of 87 clips of motion capture had their rotations in radians."""
     rng = np.random.default_rng(0)

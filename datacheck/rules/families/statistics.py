@@ -48,6 +48,7 @@ _ALIKE = 10.0  # the others lie within one decade
 _FULL = 255.0
 _NEARLY_ALL = 0.9  # of the samples: the others are exceptions
 _ALL_BUT_FEW, _NO_LABEL, _SETTINGS = 0.95, 100, 4  # the same of other numbers, their size, and how many there are
+_FEWEST, _KINDS = 3, 8  # samples of one number far beyond all others, and different numbers of these
 _SEVERAL = 16  # numbers that are all the same by no accident
 _STEADY = 0.05  # of the logarithm: what differs by less than half is no outlier, however alike the others are
 
@@ -190,7 +191,8 @@ def outlier_sample(rows: Rows, case: Case) -> Iterator[Failure]:
         Size of clouds and skeletons, distance of positions, largest value of actions and joints, number of rows. Of
         floating-point numbers without a role the largest value, where all others lie within a decade. Of numbers
         without a role: samples that hold one value throughout where nine tenths vary; another rate (``rate``,
-        ``sampling_rate``, ``fps``, ``dt``, ``frame_time``) than nine tenths have; another number that 19 of 20 have.
+        ``sampling_rate``, ``fps``, ``dt``, ``frame_time``) than nine tenths have; another number than 19 of 20
+        have; one whole number in three samples or more that is three times all others, which count from 0 or 1.
     Why it matters:
         It may be the one that nobody meant to keep; a look costs a minute.
     Measure:
@@ -198,8 +200,9 @@ def outlier_sample(rows: Rows, case: Case) -> Iterator[Failure]:
         within the group where groups are large enough, else over the split. Of size, distance and values what is beyond
         ``far`` is a warning, and an error where a unit explains it. Without a role: ``far`` times the median. A sample
         of one value has 16 numbers or more, and the others go beyond that value on both sides: counts and switches
-        may well be 0 throughout. It is a warning, as is another rate. Of other single numbers whole ones below 100
-        are labels or counts, and of more than four different values none is a setting: they are passed over.
+        may well be 0 throughout. It is a warning, as are another rate and a number far beyond all others. Of other
+        single numbers whole ones below 100 are labels or counts, and of more than four different values none is a
+        setting: they are passed over.
     When it is wrong:
         Rare things are rare: declare what they may be, or raise ``far``.
     Options:
@@ -228,6 +231,7 @@ def outlier_sample(rows: Rows, case: Case) -> Iterator[Failure]:
     if case.spec.role is None:
         yield from _much_larger(rows, case)
         yield from _other_setting(rows, case)
+        yield from _far_number(rows, case)
         return
     for label, values, known in _scalars(rows, case):
         judged = known & np.isfinite(values)
@@ -327,6 +331,36 @@ def _is_setting(others: Array, usual: float) -> bool:
     values = np.append(others, usual)
     labels = (values == np.floor(values)).all() and np.abs(values).max() < _NO_LABEL
     return not labels and usual != 0 and len(values) <= _SETTINGS
+
+
+def _far_number(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Yield samples whose one whole number is the same, and far beyond those of all others, which leave few gaps."""
+    known = rows.measured("min", "ndim")
+    if not known.any():
+        return
+    values = rows["min"][:, 0]
+    known &= (rows["ndim"] == 0) & np.isfinite(values)
+    last = float(values[known].max(initial=0))
+    odd = known & (values == last)
+    if (
+        int(known.sum()) < int(case.options["least"])
+        or not _FEWEST <= int(odd.sum()) <= (1 - _NEARLY_ALL) * known.sum()
+    ):
+        return
+    others = np.unique(values[known & ~odd])
+    high = float(others[-1])
+    dense = (others == np.floor(others)).all() and others[0] in {0, 1} and 2 * len(others) > high
+    if not dense or len(others) < _KINDS or not 3 * (high + 1) <= last <= _LAST_LABEL or last in _IGNORED:
+        return
+    yield Failure(
+        odd,
+        f"{those(odd, 'have')} {case.name} {shown(last)}; the other {int((known & ~odd).sum()):,} have "
+        f"{shown(float(others[0]))} to {shown(high)}.",
+        measured={"value": last, "rest": high},
+        severity=Severity.WARNING,
+        kind="far number",
+        fix="Look at them: as a label it is one that no class has. Where it is meant, declare role: class and classes.",
+    )
 
 
 def _standing_out(
