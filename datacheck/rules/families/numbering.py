@@ -16,6 +16,7 @@ from datacheck.table import Rows
 Array = np.ndarray[Any, Any]
 
 _NAMED = 5  # holes in a message
+_DIGITS = re.compile(r"\d+")
 _ENDING = re.compile(r"\A[^.]+")
 _PLACES = 4  # in names, for which lost names are kept by what they are elsewhere
 
@@ -112,7 +113,9 @@ def _of_kind(folders: dict[str, list[int]], rows: Rows, case: Case) -> Iterator[
     behind, holes = np.zeros(len(words), bool), list[str]()
     missing = cut = whole = every = 0
     for folder, places in sorted(folders.items(), key=lambda item: natural(item[0])):
-        numbers = _numbers([words[i] for i in places], lost) if len(places) >= int(case.options["least"]) else None
+        names = [words[i] for i in places] if len(places) >= int(case.options["least"]) else []
+        few = {_DIGITS.sub("#", name) for name in names[:: max(1, len(names) // 3)]}  # most folders differ here already
+        numbers = _numbers(names, lost) if len(few) == 1 else None
         if numbers is None:
             continue
         every += 1

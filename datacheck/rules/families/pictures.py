@@ -371,11 +371,13 @@ def picture_size(rows: Rows, case: Case) -> Iterator[Failure]:
     Reference:
         NeRF scenes whose camera wrote some photographs turned: one ``w`` and ``h`` is given for all of them.
     """
+    columns = sorted(name for name in rows.table.columns if name.startswith(":") and name.endswith(":size"))
     files, least = rows.files, int(case.options["samples"])
-    for column in sorted(name for name in rows.table.columns if name.startswith(":") and name.endswith(":size")):
+    within = _folders(files) if columns else (files, files)
+    for column in columns:
         known, sizes = rows.measured(column), rows[column]
         masks: dict[tuple[str, str], Array] = {}
-        for mine in _by_folder(files, known, least):
+        for mine in _together(files, within, known, least):
             for size, usual, kind in _odd(sizes[mine], float(case.options["share"])):
                 mask = masks.setdefault((kind, f"{_shown(size)} beside {_shown(usual)}"), known & False)
                 mask[mine[(sizes[mine] == size).all(axis=1)]] = True
@@ -401,23 +403,26 @@ def _of_size(name: str, kind: str, said: dict[str, Array]) -> Failure:
     )
 
 
-def _by_folder(files: Texts, known: Array, least: int) -> Iterator[Array]:
+def _folders(files: Texts) -> tuple[Texts, Texts]:
+    """Return the folder of each file, and its path with a mark in place of each number."""
+    folders = Texts.of([path.rpartition("/")[0] for path in files.words])
+    return folders, Texts.of([_NUMBER.sub("#", path) for path in files.words])
+
+
+def _together(files: Texts, within: tuple[Texts, Texts], known: Array, least: int) -> Iterator[Array]:
     """Yield the positions of the rows of each folder with enough of them; of small folders those named alike.
 
     Notes:
         ``episode_1/top.png`` and ``episode_2/top.png`` are alike: they differ in numbers alone.
     """
-    folders = Texts.of([path.rpartition("/")[0] for path in files.words])
-    large = np.bincount(folders.rows[files.rows[known]], minlength=len(folders.words))[folders.rows] >= least
-    alike = [
-        folders.words[folder] + "/" if whole else _NUMBER.sub("#", path)
-        for path, folder, whole in zip(files.words, folders.rows.tolist(), large.tolist(), strict=True)
-    ]
-    groups = Texts.of(alike).rows[files.rows[known]]
+    rows, mine = files.rows[known], np.flatnonzero(known)
+    folder, alike = (texts.rows[rows].astype(np.int64) for texts in within)
+    large = np.bincount(folder, minlength=1)[folder] >= least
+    groups = np.where(large, folder, len(within[0].words) + alike)
     order = np.argsort(groups, kind="stable")
     for places in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
         if len(places) >= least:
-            yield np.flatnonzero(known)[places]
+            yield mine[places]
 
 
 def _odd(sizes: Array, share: float) -> Iterator[tuple[tuple[int, int], tuple[int, int], str]]:
