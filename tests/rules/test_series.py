@@ -403,7 +403,7 @@ def test_a_stream_is_frozen_for_a_second_while_the_robot_moves(length, robot, dt
     assert brief(said(FROZEN, sample), "DC506") == wanted
 
 
-@pytest.mark.parametrize(("episodes", "stopped", "wanted"), [(40, 4, [0, 1, 2, 3]), (40, 5, None), (9, 1, None)])
+@pytest.mark.parametrize(("episodes", "stopped", "wanted"), [(80, 4, [0, 1, 2, 3]), (80, 5, None), (19, 1, None)])
 def test_a_stream_may_stop_for_good_in_few_episodes_while_the_action_moves(episodes, stopped, wanted):
     schema = "fields: {action: {role: action, shape: [T, 2]}, s: {shape: [T, 6]}}\nepisode: {fps: 10}"
     rng = np.random.default_rng(7)
@@ -419,6 +419,20 @@ def test_a_stream_may_stop_for_good_in_few_episodes_while_the_action_moves(episo
     assert [f for f in said(schema, *still) if f.code == "DC506"] == []
 
 
+@pytest.mark.parametrize(("resting", "wanted"), [(1, [0]), (3, [])])
+def test_things_that_rest_in_other_episodes_are_no_sensors(resting, wanted):
+    """Keypoints of a block that is pushed repeat until it is touched: 3 of 100 steps, where 2 are allowed."""
+    schema = "fields: {action: {role: action, shape: [T, 2]}, s: {shape: [T, 6]}}\nepisode: {fps: 10}"
+    rng = np.random.default_rng(8)
+    rows = []
+    for number in range(9):
+        s = rng.normal(size=(101, 6))
+        start, stop = (30, 60) if number == 0 else (0, resting)
+        s[start : stop + 1] = s[start]
+        rows.append({"action": rng.normal(size=(101, 2)), "s": s})
+    assert [f.rows.tolist() for f in said(schema, *rows) if f.code == "DC506"] == ([wanted] if wanted else [])
+
+
 def test_pictures_beside_a_stream_without_a_role_stop_while_it_moves():
     """All episodes are of one length; there is one observation more than actions."""
     schema = """
@@ -431,11 +445,12 @@ def test_pictures_beside_a_stream_without_a_role_stop_while_it_moves():
     moving, rests = rng.normal(size=(41, 3)), np.ones((41, 3))
     rows = [
         {"a": rng.normal(size=(40, 2)), "s": s, "rgb": rgb, "still": film[[n, n, n, n, n]]}
-        for n, (s, rgb) in enumerate([(moving, film), (moving + 1, stopped), (rests, stopped)])
+        for n, (s, rgb) in enumerate([(moving, film), (moving + 1, stopped), (rests, stopped), *[(moving, film)] * 2])
     ]
     found = [f for f in said(schema, *rows) if f.code == "DC513"]
     assert [(f.kind, f.rows.tolist()) for f in found] == [("frozen", [1])]
     assert "rgb repeats one row for 25 steps (median) while s moves, in 1 sample" in found[0].message
+    assert [f for f in said(schema, *rows[:4]) if f.code == "DC513"] == []  # one of four
 
 
 def test_commands_show_no_motion_of_what_a_camera_sees():
