@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -284,42 +286,68 @@ def segment_ids(rows: Rows, case: Case) -> Iterator[Failure]:
 # ------------------------------------------------------------------------------------------- classes that are words
 
 _BYTES, _WORDS = 64, 64  # of one class; classes in one block: more are names, not classes
-_CLASSES, _MANY, _NAMES = 200, 50, 0.1  # most classes, fewest samples, share of long texts among them
+_CLASSES, _MANY, _NAMES = 200, 20, 0.1  # most classes, fewest samples, share of long texts among them
 _LETTERS, _LATIN = 4, "\u0250"  # shorter words have a meaning of their own in each case ("AA", "Aa")
 _LESS, _RARE = 3, 100  # times as often as a word in another form of it, or with a letter in which they differ
+_LABELS, _LINE = 1 << 14, 1 << 9  # bytes of a list of labelled objects, and of its first line
+_COLUMNS, _WIDE = 4, 32  # fewest and most of such a list
 _ENDS = " \t\r\n.,;:!?'\""
 _BETWEEN = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=\w)|(?<=\d)[\s_-]+(?=[^\W\d_])")
+_NUMBER = re.compile(rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 
-@measure("class_words", applies=lambda spec: spec.dtype == "text" and spec.role in {None, "value"})
+def _is_words(spec: FieldSpec) -> bool:
+    return spec.role == "text" or (spec.dtype == "text" and spec.role in {None, "value"})
+
+
+@measure("class_words", applies=_is_words, uses=("role",))
 def class_words(column: Column, spec: FieldSpec) -> Columns:
-    """What class a text of a few words names: `spelled`, "" where the texts are long, or too many differ."""
-    del spec
+    """What class a short text names, or what classes a list of objects does, each on a line of numbers: `spelled`.
+
+    A class is a line; "" where there are none, or too many.
+    """
     if column.kind != "text":
         return {}
-    words = parts_of(column)
+    classes = _classes_of_lines if spec.role == "text" else bytes
+    words = [classes(word) for word in parts_of(column)]
     short = [word if len(word) <= _BYTES else b"" for word in words]
     if len(set(short)) > _WORDS:
         return {"spelled": [""] * len(column)}
     return {"spelled": [word.decode("utf-8", "replace") for word in short]}
 
 
+def _classes_of_lines(text: bytes) -> bytes:
+    """Return the different classes of a text whose lines are numbers and one class in the same column, else b""."""
+    first = text[:_LINE].lstrip().partition(b"\n")[0].split()
+    odd = list(islice((i for i, part in enumerate(first) if _NUMBER.fullmatch(part) is None), 2))
+    if len(odd) != 1 or not _COLUMNS <= len(first) <= _WIDE or len(text) > _LABELS:
+        return b""
+    found = set[bytes]()
+    for line in text.split(b"\n"):
+        parts = line.split()
+        if parts and len(parts) != len(first):
+            return b""
+        found.update(parts[odd[0] : odd[0] + 1])
+    return b"" if any(map(_NUMBER.fullmatch, found)) else b"\n".join(sorted(found))
+
+
 @rule(
     "DC413", "class-spelling", Severity.WARNING, Level.SAMPLE, measures=(class_words,), span="all",
-    needs=("DC121", "DC122"), applies=class_words.applies,
+    needs=("DC121", "DC122"), applies=_is_words,
 )  # fmt: skip
 def class_spelling(rows: Rows, case: Case) -> Iterator[Failure]:
     """A class is written in two ways.
 
     What:
         Of a text field with few different values, none is a much more frequent one with other capitals, blanks, ``_``
-        or ``-``, and none is so but for one letter while all other values are frequent.
+        or ``-``, and none is so but for one letter while all other values are frequent. Nor are the classes of lists
+        of objects (.txt), which stand beside numbers in the same column of each line.
     Why it matters:
         A loader gives each spelling a class of its own, or drops the samples of the one that it does not know.
     Measure:
-        Up to 200 different values in 50 samples or more. A value of four letters or more counts as another form of one
-        that is three times as frequent, and as an error of typing behind the first letter of one that is 100 times as
-        frequent.
+        Up to 200 different values in 20 samples or more. A value of four letters or more counts as another form of one
+        that three times as many samples hold, and so does one in which two letters behind the first have changed
+        places; as one with another letter of a value that 100 times as many hold.
     When it is wrong:
         Both are classes: ``DC413: off``.
     Options:
@@ -350,16 +378,20 @@ def class_spelling(rows: Rows, case: Case) -> Iterator[Failure]:
     if int(known.sum()) < _MANY:
         return
     texts = Texts.of(rows["spelled"][known].tolist())
-    often = dict(zip(texts.words, np.bincount(texts.rows, minlength=len(texts.words)).tolist(), strict=True))
+    often = Counter[str]()
+    for text, count in zip(texts.words, np.bincount(texts.rows, minlength=len(texts.words)).tolist(), strict=True):
+        often.update(dict.fromkeys(text.split("\n"), count))
     if often.pop("", 0) > _NAMES * known.sum() or len(often) > _CLASSES:
         return
     for kind, pairs in (("form", _forms(often)), ("letter", _typed(often))):
         if not pairs:
             continue
         mask = np.zeros(len(rows), bool)
-        mask[known] = np.array([word in pairs for word in texts.words], bool)[texts.rows]
+        mask[known] = np.array([not pairs.keys().isdisjoint(text.split("\n")) for text in texts.words], bool)[
+            texts.rows
+        ]
         said = [f"{word!r} ({often[word]:,}; {usual!r} {often[usual]:,})" for word, usual in pairs.items()]
-        how = "but for capitals, blanks and separators" if kind == "form" else "but for one letter"
+        how = "but for capitals, blanks and separators" if kind == "form" else "but for one letter or the order of two"
         yield Failure(
             mask,
             f"{those(mask, 'hold')} a class that is a frequent one {how}: {listed(said)}.",
@@ -388,7 +420,7 @@ def _typed(often: Mapping[str, int]) -> dict[str, str]:
     usual = sorted((word for word in often if _is_word(word)), key=lambda one: -often[one])
     pairs = {}
     for word in usual:
-        near = (one for one in usual if often[one] >= _RARE * often[word] and _one_letter(_folded(word), _folded(one)))
+        near = (one for one in usual if often[one] >= _times(_folded(word), _folded(one)) * often[word])
         if other := next(near, ""):
             pairs[word] = other
     most = max((often[word] for word in pairs), default=0)
@@ -400,11 +432,16 @@ def _is_word(word: str) -> bool:
     return len(folded) >= _LETTERS and folded.isalpha() and max(folded) < _LATIN
 
 
-def _one_letter(one: str, two: str) -> bool:
-    """Tell whether words differ in one letter, in one that only one of them has, or in two that have changed places."""
+def _times(one: str, two: str) -> float:
+    """Return how many times as frequent the right one of two words is, infinity where they differ in more.
+
+    They differ in one letter, in one that only one of them has, or in two that have changed places: hardly ever are
+    both of these classes.
+    """
     if one == two or abs(len(one) - len(two)) > 1:
-        return False
+        return np.inf
     at = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
     rest, other = one[at:], two[at:]
-    swapped = rest[:2] == other[1::-1] and rest[2:] == other[2:]
-    return at > 0 and (swapped or rest[1:] == other[1:] or rest[1:] == other or rest == other[1:])
+    if at and rest[:2] == other[1::-1] and rest[2:] == other[2:]:
+        return _LESS
+    return _RARE if at and (rest[1:] == other[1:] or rest[1:] == other or rest == other[1:]) else np.inf
