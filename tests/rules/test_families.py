@@ -545,6 +545,18 @@ def test_what_one_of_few_samples_lacks_says_little_where_another_cannot_be_read(
     assert "DC129" in codes(scan(text.replace("n: 2", "n: 3"))[0])
 
 
+@pytest.mark.parametrize(
+    ("names", "wide", "told"),
+    [(("a.csv", "b.csv"), 2, 0), (("a.JSON", "b.txt"), 2, 0), (("a.npy", "b.npy"), 2, 1), (("a.csv", "b.csv"), 3, 1)],
+)
+def test_whole_numbers_of_a_text_are_no_other_kind_than_floats(names, wide, told):
+    """Of 58 series those that count taxis have no point in any row."""
+    schema = schema_of("fields: {x: {role: value, shape: [T, A]}}")
+    values = [np.arange(8.0).reshape(4, 2) / 3 + i for i in range(3)] + [np.arange(4 * wide).reshape(4, wide)]
+    samples = [("", Piece(f"s{i}", {"x": value}, Origin(names[i == 3]))) for i, value in enumerate(values)]
+    assert len([f for f in judged(schema, measured(schema, samples)).findings if f.code == "DC126"]) == told
+
+
 def test_a_split_with_a_damaged_file_is_not_called_small():
     text = """
     schema: {fields: {x: {role: value, shape: [8]}}, splits: {key: file, disjoint: [train, val]}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -181,7 +182,8 @@ def mixed_schema(rows: Rows, case: Case) -> Iterator[Failure]:
     Why it matters:
         Batches cannot be stacked, or are stacked after a silent cast; two exports with different settings were joined.
     Measure:
-        Kinds and sizes by field; what most samples have counts as right.
+        Kinds and sizes by field; what most samples have counts as right. Of texts (.csv, .txt, .json) whole numbers
+        count as floats.
     When it is wrong:
         Robots or cameras were mixed on purpose: declare such fields ``optional: true``.
     Options:
@@ -209,11 +211,12 @@ def mixed_schema(rows: Rows, case: Case) -> Iterator[Failure]:
     known = rows.measured(":makeup")
     if not known.any() or len(different(rows[":makeup"])) < 2:
         return
-    counts = Counter(rows[":makeup"][known])
+    makeups = _untyped(rows)
+    counts = Counter(makeups[known])
     if len(counts) < 2:
         return
     usual = min(counts, key=lambda text: (-counts[text], text))
-    sets = Texts.of(rows[":makeup"].tolist())
+    sets = Texts.of(makeups.tolist())
     number = {text: i for i, text in enumerate(sets.words)}
     others = sorted(counts.keys() - {usual}, key=lambda text: (-counts[text], text))
     for text in sorted(others[:_TOLD]):
@@ -236,6 +239,17 @@ def mixed_schema(rows: Rows, case: Case) -> Iterator[Failure]:
             kind="more make-ups",
             fix=_SAME,
         )
+
+
+def _untyped(rows: Rows) -> Array:
+    """Return the make-up of each row, whole numbers of texts as floats: whether one has a point is chance there."""
+    files, makeups = rows.files, Texts.of(rows[":makeup"].tolist())
+    texts = np.array([word.lower().endswith(_TEXTS) for word in files.words], bool)[files.rows]
+    other = np.array([re.sub(r" whole(?= x |;|$)", " float", word) for word in makeups.words], dtype=object)
+    return np.where(texts, other[makeups.rows], rows[":makeup"])
+
+
+_TEXTS = (".csv", ".tsv", ".txt", ".xyz", ".pts", ".json", ".jsonl", ".jsonl.gz", ".ndjson", ".yaml", ".yml")
 
 
 # ---------------------------------------------------------------------------------------------- ids
