@@ -136,16 +136,9 @@ def of_messages(column: Messages) -> Turns:
     return Turns(column.chat, column.counts, column.words, column.roles, column.said, none, column.sizes)
 
 
-def of_pairs(schema: Schema) -> set[str]:
-    """Return the fields that hold the preferred and the rejected answers."""
-    pairs = [(name, spec.preferred_over) for name, spec in schema.of_role("chat", "text") if spec.preferred_over]
-    return {name for pair in pairs for name in pair if name}
-
-
-def is_prompt(schema: Schema, name: str) -> bool:
-    """Tell whether the answers to a chat are fields of their own: a preference pair beside it."""
-    pairs = of_pairs(schema)
-    return bool(pairs) and name not in pairs
+def pairs_of(schema: Schema) -> list[tuple[str, str]]:
+    """Return the fields that hold preferred answers, each with that of the rejected ones."""
+    return [(name, spec.preferred_over) for name, spec in schema.of_role("chat", "text") if spec.preferred_over]
 
 
 def is_plain(chat: Any) -> bool:

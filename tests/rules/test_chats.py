@@ -102,6 +102,9 @@ def test_answers_of_a_pair_may_stand_alone_and_the_prompt_may_end_with_a_questio
     assert told(fields, samples) == []
     samples[1]["rejected"] = samples[1]["chosen"]
     assert told(fields, samples) == [("DC712", "same", 1)]
+    fields = {name: spec | {"optional": True} for name, spec in fields.items()}
+    kinds = [(kind, failed) for _, kind, failed in told(fields, [*samples, *({"chat": chat} for chat in prompts)])]
+    assert sorted(kinds) == [("last", 1), ("mute", 2), ("same", 1)]  # of those without answers beside them
     alone = {"chat": fields["chat"]}
     assert {kind for _, kind, _ in told(alone, samples)} == {"mute", "last"}
 

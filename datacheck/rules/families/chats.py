@@ -17,7 +17,7 @@ from datacheck.messages import text_at
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those, where_text
 from datacheck.rules.measures import form
 from datacheck.rules.texts import blank
-from datacheck.rules.turns import CALLER, SPELLED, Chat, Turns, chats_in, is_prompt, of_pairs, order_of, turns_of
+from datacheck.rules.turns import CALLER, SPELLED, Chat, Turns, chats_in, order_of, pairs_of, turns_of
 from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.table import Rows
@@ -275,9 +275,40 @@ _WRONG = {
 }
 
 
+@measure("preference", version=3, per="sample", uses=("fields.preferred_over", "fields.role"))
+def preference(block: Block, schema: Schema) -> Columns:
+    """What two answers to one prompt have in common.
+
+    ``<field>:equal``: all of it; ``<field>:prompts``: where they part, somebody asks or instructs. Chats that part with
+    an answer may go on as they like.
+    """
+    found: dict[str, Array] = {}
+    for name, spec in schema.of_role("chat", "text"):
+        mine, other = block.fields.get(name), block.fields.get(spec.preferred_over or "")
+        if mine is None or other is None or mine.kind != other.kind or mine.kind == "array":
+            continue
+        pairs = list(zip(mine.objects, other.objects, strict=True))
+        if mine.kind == "text":
+            found[f"{name}:equal"] = np.array([a.strip() == b.strip() for a, b in pairs], dtype=bool)
+            found[f"{name}:prompts"] = np.zeros(len(block), bool)
+            continue
+        parting = [_parting(messages_of(a), messages_of(b)) for a, b in pairs]
+        found[f"{name}:equal"] = np.array([roles is None for roles in parting], dtype=bool)
+        found[f"{name}:prompts"] = np.array([bool(_PROMPTING & (roles or set())) for roles in parting], dtype=bool)
+    return found
+
+
+def _parting(one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -> set[str] | None:
+    """Return who speaks in the first turns in which two chats differ, None where they do not."""
+    for turns in zip_longest(one, other):
+        if turns[0] != turns[1]:
+            return {_role(turn) for turn in turns if turn is not None}
+    return None
+
+
 @rule(
-    "DC706", "role-order", Severity.ERROR, Level.SAMPLE, measures=(form, speakers), needs=("DC121", "DC122"),
-    applies=lambda s: s.role == "chat",
+    "DC706", "role-order", Severity.ERROR, Level.SAMPLE, measures=(form, speakers, preference),
+    needs=("DC121", "DC122"), applies=lambda s: s.role == "chat",
 )  # fmt: skip
 def role_order(rows: Rows, case: Case) -> Iterator[Failure]:
     """The turns of a chat are not in an order that a template can render and a model can learn from.
@@ -337,45 +368,20 @@ def role_order(rows: Rows, case: Case) -> Iterator[Failure]:
 
 
 def _judged(rows: Rows, case: Case, bit: int) -> Array:
-    """Return bool (rows): chats of which a fault is one, whatever other fields the data have.
+    """Return bool (rows): chats of which a fault is one, whatever other fields the samples have.
 
     Notes:
         The answers of a preference pair may stand alone, and the chat beside them ends with the question.
     """
-    if bit == NO_USER and case.name in of_pairs(case.schema):
-        return ~where_text(rows["turns"], lambda turns: turns == (case.spec.train_on or "assistant"))
-    return np.full(len(rows), bit != LAST or not is_prompt(case.schema, case.name))
-
-
-@measure("preference", version=3, per="sample", uses=("fields.preferred_over", "fields.role"))
-def preference(block: Block, schema: Schema) -> Columns:
-    """What two answers to one prompt have in common.
-
-    ``<field>:equal``: all of it; ``<field>:prompts``: where they part, somebody asks or instructs. Chats that part with
-    an answer may go on as they like.
-    """
-    found: dict[str, Array] = {}
-    for name, spec in schema.of_role("chat", "text"):
-        mine, other = block.fields.get(name), block.fields.get(spec.preferred_over or "")
-        if mine is None or other is None or mine.kind != other.kind or mine.kind == "array":
-            continue
-        pairs = list(zip(mine.objects, other.objects, strict=True))
-        if mine.kind == "text":
-            found[f"{name}:equal"] = np.array([a.strip() == b.strip() for a, b in pairs], dtype=bool)
-            found[f"{name}:prompts"] = np.zeros(len(block), bool)
-            continue
-        parting = [_parting(messages_of(a), messages_of(b)) for a, b in pairs]
-        found[f"{name}:equal"] = np.array([roles is None for roles in parting], dtype=bool)
-        found[f"{name}:prompts"] = np.array([bool(_PROMPTING & (roles or set())) for roles in parting], dtype=bool)
+    pairs = pairs_of(case.schema)
+    mine = any(case.name in pair for pair in pairs)
+    found = np.ones(len(rows), bool)
+    if bit == NO_USER and mine:
+        found = ~where_text(rows["turns"], lambda turns: turns == (case.spec.train_on or "assistant"))
+    elif bit == LAST and not mine:
+        for name, _ in pairs:
+            found &= ~rows.measured(f":{name}:equal")
     return found
-
-
-def _parting(one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -> set[str] | None:
-    """Return who speaks in the first turns in which two chats differ, None where they do not."""
-    for turns in zip_longest(one, other):
-        if turns[0] != turns[1]:
-            return {_role(turn) for turn in turns if turn is not None}
-    return None
 
 
 @rule(

@@ -13,7 +13,7 @@ from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, 
 from datacheck.rules.measures import form
 from datacheck.rules.speech import chats_of, trained
 from datacheck.rules.texts import LEADS, blank
-from datacheck.rules.turns import CALLER, Turns, chats_in, is_prompt, turns_of
+from datacheck.rules.turns import CALLER, Turns, chats_in, pairs_of, turns_of
 from datacheck.sample import Block, Column
 from datacheck.schema.model import Schema, TokenizerSpec
 from datacheck.table import Rows
@@ -122,16 +122,22 @@ def _empty_lines(rows: Rows, case: Case) -> Iterator[Failure]:
         )
 
 
-@measure("turns", version=2, per="sample", uses=("tokenizer", "fields.role", "fields.train_on"))
+@measure("turns", version=2, per="sample", uses=(
+    "tokenizer", "fields.role", "fields.train_on", "fields.preferred_over",
+))  # fmt: skip
 def turns(block: Block, schema: Schema) -> Columns:
     """What bytes tell of a text: ``<field>:answers``, turns to learn from; ``<field>:prompt_bytes`` before the first.
 
-    An answer that begins with white space does not count for the bytes: tokenizers may join it with the marker.
+    An answer that begins with white space does not count for the bytes: tokenizers may join it with the marker. Of a
+    chat beside a preference pair, which holds its answers, there are none.
     """
     spec = schema.tokenizer or TokenizerSpec()
+    preferred = [pair for pair in pairs_of(schema) if block.fields.keys() >= set(pair)]
     found: dict[str, Array] = {}
     for name, field in chats_of(schema):
         column = block.fields.get(name)
+        if preferred and not any(name in pair for pair in preferred):
+            continue
         if column is not None and column.kind != "array":
             speaker, start, around = field.train_on or "assistant", len(spec.start.encode()), len(_markers(spec))
             plain = turns_of(column) if column.kind == "json" else None
@@ -241,7 +247,7 @@ def no_trained_tokens(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
         stat: f":{case.name}:{stat}" for stat in ("answers", "prompt_bytes", "trained", "marker", "refused", "why")
     }
     known = rows.measured(column["answers"])
-    if not known.any() or is_prompt(case.schema, case.name):  # of a prompt nothing is supervised
+    if not known.any():
         return
     least, spec = case.spec.min_trained_tokens or 1, case.schema.tokenizer or TokenizerSpec()
     mute = known & (rows[column["answers"]] == 0)
