@@ -62,6 +62,7 @@ GOOD = [said("human", "gpt"), said("system", "human", "function_call", "observat
         (("human", "gpt", "human", "gpt"), []),
         (("human", "function_call"), []),  # the caller runs it
         (("gpt", "human", "human", "gpt"), ["no-user"]),
+        (("gpt", "human"), ["no-user"]),
         (("function_call", "human", "observation", "gpt"), ["no-user"]),
         (("human", "human", "gpt"), ["twice"]),
         (("human", "gpt", "human"), ["last"]),

@@ -349,8 +349,10 @@ def role_order(rows: Rows, case: Case) -> Iterator[Failure]:
     order = rows["order"]
     for bit, (kind, what, why) in _WRONG.items():
         mask = known & ((order & bit) > 0) & _judged(rows, case, bit)
+        if bit in {LAST, TWICE}:
+            mask &= order & NO_USER == 0  # of turns that are out of order one thing is said
         if bit == TWICE:
-            mask &= (order & NO_USER == 0) & (mask.sum() <= _SELDOM * known.sum())
+            mask &= mask.sum() <= _SELDOM * known.sum()
         if not mask.any():
             continue
         strange = f": {listed(sorted({repr(str(s)) for s in rows['strange'][mask]}))}" if bit == UNKNOWN else ""
