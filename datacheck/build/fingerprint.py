@@ -19,8 +19,8 @@ KEY_DIGITS = 16
 _JUDGES = frozenset({"rules", "checks", "duplicates", "splits", "windows", "episode", "loader", "attrs", "when"})
 _JUDGES_OF_FIELDS = frozenset({
     "range", "size", "distance", "centered", "centered_on", "up", "max_speed", "robot", "drives", "lag", "values",
-    "near", "posed_by", "rests", "indexes", "encloses", "annotates", "encodes", "share", "stats", "ignore", "classes",
-    "min_points", "min_instances", "must_be", "speakers", "train_on", "preferred_over", "label_of", "shift",
+    "near", "posed_by", "rests", "indexes", "encloses", "pixels_of", "annotates", "encodes", "share", "stats", "ignore",
+    "classes", "min_points", "min_instances", "must_be", "speakers", "train_on", "preferred_over", "label_of", "shift",
     "min_trained_tokens",
 })  # fmt: skip
 VALUES = 2  # one more whenever datacheck makes other values of the same files: no older cache is taken for a new one

@@ -131,6 +131,7 @@ def open_container(path: Place, hint: Hint | None = None) -> Container:
         MissingDependencyError: its format's library is not installed; the message names the extra.
     """
     hint = hint or Hint()
+    found: Format | None = None
     try:
         status = path.stat()
         found = _format(path, status.st_mode)
@@ -141,7 +142,7 @@ def open_container(path: Place, hint: Hint | None = None) -> Container:
         msg = error.strerror or str(error)
         raise FormatError(msg) from error
     except FormatError as error:
-        if error.code == "DC101" and path.is_file() and _head(path).lstrip().lower().startswith(_PAGES):
+        if error.code == "DC101" and path.is_file() and _is_page(found, _head(path)):
             raise FormatError(_PAGE, "DC102") from error
         raise
 
@@ -174,9 +175,15 @@ def parse_container(found: Format, data: bytes, hint: Hint | None = None) -> Con
             _no_stand_in(head, found, len(data))
         return parse(data, hint or Hint())
     except FormatError as error:
-        if error.code == "DC101" and head.lstrip().lower().startswith(_PAGES):
+        if error.code == "DC101" and _is_page(found, head):
             raise FormatError(_PAGE, "DC102") from error
         raise
+
+
+def _is_page(found: Format | None, head: bytes) -> bool:
+    """Tell whether a file begins as an HTML page, or as XML that its format is not."""
+    pages = _PAGES[:2] if found is not None and found.name == "xml" else _PAGES
+    return head.lstrip().lower().startswith(pages)
 
 
 _PAGE = "an HTML or XML page, not the data: most likely what a server sent in place of the file"

@@ -35,7 +35,7 @@ UPOS = frozenset(
     }
 )  # fmt: skip
 _COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-_WORD, _OTHER = re.compile(r"\d{1,9}"), re.compile(r"\d{1,9}(?:-\d{1,9}|\.\d{1,9})")
+_WORD, _OTHER = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]{1,9}(?:-[0-9]{1,9}|\.[0-9]{1,9})")
 _SENTENCE_BYTES = 16 << 20
 _READ_BYTES = 1 << 20
 _BATCH = 256  # sentences

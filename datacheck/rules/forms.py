@@ -47,12 +47,12 @@ _ONE = frozenset([
     "zeros",
 ])  # fmt: skip
 _SEVERAL = frozenset([
-    "absolute", "agree", "at_high", "at_low", "at_minus", "at_plus", "average", "bands", "broken", "centroid",
-    "channels", "classes", "column_mean", "column_scatter", "column_step", "column_whole", "compared", "course",
-    "course_range", "dark", "delta", "det", "dims", "end", "excess", "flat_axis", "frozen", "funnel", "inside",
-    "lens", "longer", "lower", "max", "mean", "middle", "min", "minhash", "mixed", "off", "pairs", "pauses",
-    "posed", "purity", "size", "sizes", "std", "stored", "strain", "sway", "unit", "upper", "variance", "wxyz",
-    "xyzw",
+    "absolute", "agree", "at_high", "at_low", "at_minus", "at_plus", "average", "bands", "box_centres", "box_ends",
+    "broken", "centroid", "channels", "classes", "column_mean", "column_scatter", "column_step", "column_whole",
+    "compared", "course", "course_range", "dark", "delta", "det", "dims", "end", "excess", "flat_axis", "frozen",
+    "funnel", "inside", "lens", "longer", "lower", "max", "mean", "middle", "min", "minhash", "mixed", "off",
+    "pairs", "pauses", "posed", "purity", "size", "sizes", "stated", "std", "stored", "strain", "sway", "unit",
+    "upper", "variance", "wxyz", "xyzw",
 ])  # fmt: skip
 
 _EITHER = frozenset(

@@ -84,9 +84,9 @@ def _specs(role: str) -> list[FieldSpec]:
             centered="root", centered_on=other, up="z", frame="camera_opengl", intrinsics=other, extrinsics=other,
             image_size=(640, 480), scale=1.0, origin="top_left", skeleton="mano21_ho3d", robot="panda", max_speed=1.0,
             drives=other, lag=0, values=(0.0, 1.0), order="wxyz", near=other, posed_by=other, indexes=other,
-            encloses=other, annotates=other, encodes=(other, other), ignore=(-1,), sentinels=(-1.0,), classes=20,
-            min_points=1, min_instances=1, must_be=False, speakers=("user",), train_on="user", preferred_over=other,
-            label_of=other, shift=0, channels=(1.0, 256.0), min_trained_tokens=1,
+            encloses=other, pixels_of=other, annotates=other, encodes=(other, other), ignore=(-1,), sentinels=(-1.0,),
+            classes=20, min_points=1, min_instances=1, must_be=False, speakers=("user",), train_on="user",
+            preferred_over=other, label_of=other, shift=0, channels=(1.0, 256.0), min_trained_tokens=1,
         )
         for unit in ("m", "rad", "deg", "s")
     )  # fmt: skip

@@ -121,6 +121,7 @@ class FieldSpec(_Model):
     rests: Interval | None = None
     indexes: str | None = None
     encloses: str | None = None
+    pixels_of: str | None = None
     annotates: str | None = None
     encodes: Pair | None = None
     share: Interval | None = None

@@ -514,7 +514,7 @@ class _Lists:
     def _hold_against(self, index: _Index) -> dict[str, _Named]:
         """Return which list names which file; note lines without a file and lines that stand twice."""
         listed: dict[str, _Named] = {}
-        for names in self._lists:
+        for names in sorted(self._lists, key=self._is_union):
             scopes = [(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)]
             self._tell_empty(names)
             before = self._faults
@@ -527,6 +527,11 @@ class _Lists:
                 said = f"has {more:,} more lines that name no file, or one that stands there or in another list before"
                 self._note(names.path, said, names.names.get(_SPLIT, ""))
         return listed
+
+    def _is_union(self, names: _Named) -> bool:
+        """Tell whether a list is that of two others together, by its split's name: trainval beside train and val."""
+        split, splits = names.names.get(_SPLIT, ""), {one.names.get(_SPLIT, "") for one in self._lists} - {""}
+        return any(split == first + second for first in splits for second in splits)
 
     def _mark(self, listed: dict[str, _Named], names: _Named, line: str, hits: list[str], count: int) -> None:
         split, place = names.names.get(_SPLIT, ""), shortened(names.path, PLACE)
@@ -541,6 +546,8 @@ class _Lists:
             about = {"list": place, "line": shortened(line, PLACE)}
             self._note(key, f"listed in {place} as {quoted}, {why}", split, missing=True, about=about)
         for path in hits:
+            if path in listed and self._is_union(names):
+                continue
             if path in listed:
                 first = shortened(listed[path].path, PLACE)
                 self._faults += 1

@@ -75,6 +75,8 @@ LAYOUTS = {
     "KITTI object": ("kitti", ["training/velodyne/000000.bin", "training/label_2/000000.txt"]),
     "KITTI raw": ("kitti", ["2011_09_26/2011_09_26_drive_0001_sync/velodyne_points/data/0000000000.bin"]),
     "SemanticKITTI": ("kitti", ["sequences/00/velodyne/000000.bin", "sequences/00/labels/000000.label"]),
+    "Pascal VOC": ("voc", ["JPEGImages/a.jpg", "Annotations/a.xml", "ImageSets/Main/train.txt"]),
+    "Pascal VOC, pictures as PNG": ("voc", ["JPEGImages/a.png", "Annotations/a.xml"]),
     "Universal Dependencies": ("conllu", ["en_pud-ud-test.conllu", "stats.xml", "LICENSE.txt"]),
     "treebanks in folders": ("conllu", ["UD_English-PUD/en_pud-ud-test.conllu", "UD_French-PUD/fr_pud-ud-test.conllu"]),
     "WebDataset, numbered": ("webdataset", ["000000.tar", "000001.tar"]),
@@ -165,8 +167,12 @@ def test_the_whole_of_minimind_promises_what_each_kind_does(kind):
 def test_the_chosen_schema_reads_every_file_that_is_a_sample(layout, tmp_path):
     name, paths = LAYOUTS[layout]
     schema = load_schema(name)
-    for list_file, lines in (("train.txt", "ABF10/0000\nSS1/0004\n"), ("evaluation.txt", "SM1/0000\n")):
+    lists = {
+        "train.txt": "ABF10/0000\nSS1/0004\n", "evaluation.txt": "SM1/0000\n", "ImageSets/Main/train.txt": "a\n",
+    }  # fmt: skip
+    for list_file, lines in lists.items():
         if list_file in paths:
+            (tmp_path / list_file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / list_file).write_text(lines)
     work = plan_work(schema.placed([]), listing(tmp_path, paths))
     assert work.items

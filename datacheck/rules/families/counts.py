@@ -9,7 +9,7 @@ import numpy as np
 
 from datacheck.finding import Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, shown, those, unreadable
-from datacheck.rules.measures import form
+from datacheck.rules.measures import form, is_numeric
 from datacheck.sample import Block, Column
 from datacheck.schema.dims import SAMPLES, SUM
 from datacheck.schema.model import Schema
@@ -164,25 +164,48 @@ def _whole(column: Column, i: int) -> int | None:
     return number if int64(number) else None
 
 
+def _stated_sizes(schema: Schema) -> list[tuple[str, str]]:
+    """Return the fields that state the size of a picture, each with the picture."""
+    return [(name, spec.pixels_of) for name, spec in schema.of_role("value") if spec.pixels_of]
+
+
+@measure("stated-sizes", per="sample", uses=("fields.role", "fields.pixels_of", "fields.absent"))
+def stated_sizes(block: Block, schema: Schema) -> Columns:
+    """Which size of a picture a field states: `<field>:stated` [width, height]."""
+    columns: dict[str, Measured] = {}
+    for name, _ in _stated_sizes(schema):
+        column = block.fields.get(name)
+        if column is not None and is_numeric(column) and column.values.ndim == 1 and column.uniform == 2:
+            columns[f"{name}:stated"] = Measured(column.stacked().astype(np.float64), np.ones(len(block), bool))
+    return dict(columns)
+
+
+def _counts_nothing(schema: Schema) -> str:
+    if schema.attrs or schema.samples.counts or _stated_sizes(schema):
+        return ""
+    return "attrs and samples.counts are empty, no value is pixels_of a picture: nothing is counted"
+
+
 @rule(
-    "DC111", "count-mismatch", Severity.ERROR, Level.SAMPLE, per="sample", measures=(attributes, form), sees="all",
-    unless=lambda s: "" if s.attrs or s.samples.counts else "attrs and samples.counts are empty: nothing is counted",
+    "DC111", "count-mismatch", Severity.ERROR, Level.SAMPLE, per="sample", measures=(attributes, form, stated_sizes),
+    sees="all", unless=_counts_nothing,
 )  # fmt: skip
 def count_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
-    """An attribute, or an entry in a list, states another number than there is.
+    """An attribute, an entry in a list or an annotation states another number than there is.
 
     What:
         Attributes listed in ``attrs``: of a sample (``num_samples: T``), of the file (``num_demos: samples``), added up
         over the samples of the file (``total: sum T``), or a plain number. A file's own may be missing, and only warn;
         sums are judged where all samples of the file could be read and their fields agree. Numbers in the entries of
-        a YAML or JSON list by ``samples: {counts: ...}`` in the same way (``file_len: P``).
+        a YAML or JSON list by ``samples: {counts: ...}`` in the same way (``file_len: P``). A value [width, height]
+        with ``pixels_of`` is the size of that picture.
     Why it matters:
         Loaders size their index by the attribute: too small, and the last demos are never seen; too large, and an
-        epoch ends in an exception.
+        epoch ends in an exception. Boxes are divided by the size that the annotation states.
     Measure:
         The number against the size of the axis in the sample's fields, or the samples of the file.
     When it is wrong:
-        It counts something else: take it off ``attrs`` or ``counts``.
+        It counts something else: take it off ``attrs`` or ``counts``, or drop ``pixels_of``.
     Options:
         none
     Bad::
@@ -212,6 +235,28 @@ def count_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
     for name, what in sorted(case.schema.samples.counts.items()):
         yield from _miscounted(
             rows, case, "an entry in a list that states", name, what, *_listed_count(rows, case, name)
+        )
+    for name, picture in _stated_sizes(case.schema):
+        yield from _missized(rows, name, picture)
+
+
+def _missized(rows: Rows, name: str, picture: str) -> Iterator[Failure]:
+    """Yield the pictures that have another size than a field states."""
+    if f":{name}:stated" not in rows or f"{picture}:dims" not in rows:
+        return
+    stated, dims = rows[f":{name}:stated"], rows[f"{picture}:dims"]
+    known = rows.measured(f":{name}:stated") & (rows[f"{picture}:ndim"] > 1)
+    wrong = known & (stated != dims[:, 1::-1]).any(axis=1) if dims.shape[1] > 1 else np.zeros(len(rows), bool)
+    if wrong.any():
+        pairs = np.unique(np.concatenate([stated[wrong], dims[wrong, 1::-1]], axis=1), axis=0)
+        said = [f"{w:g} x {h:g} where the picture has {a:g} x {b:g}" for w, h, a, b in pairs.tolist()]
+        yield Failure(
+            wrong,
+            f"{name} states another size than {picture} has in {counted(int(wrong.sum()))}: {listed(said)} pixels.",
+            measured={"stated": stated[wrong][0].tolist(), "found": dims[wrong][0, 1::-1].tolist()},
+            kind=name,
+            fix="Write the size of the picture, and scale the boxes if the picture was resized after they were drawn.",
+            extra=(name,),
         )
 
 

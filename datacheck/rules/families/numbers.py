@@ -259,7 +259,7 @@ def dimensions(column: Column, spec: FieldSpec) -> Columns:
 
 @rule(
     "DC223", "constant-dimension", Severity.WARNING, Level.DATASET, measures=(numbers, dimensions, form),
-    needs=("DC109", "DC122", "DC221"), applies=lambda s: s.role in _STEERED and s.columns is None,
+    needs=("DC109", "DC122", "DC221"), applies=lambda s: s.role in _STEERED and s.columns is None and not s.pixels_of,
     defaults={"spread": 1e-8, "samples": 2, "splits": ("", "train", "training"), "few": 0.25, "by": "task_index"},
 )  # fmt: skip
 def constant_dimension(rows: Rows, case: Case) -> Iterator[Failure | Skip]:

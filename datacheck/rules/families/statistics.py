@@ -181,7 +181,7 @@ def _scalars(rows: Rows, case: Case) -> Iterator[tuple[str, Array, Array]]:
 @rule(
     "DC226", "outlier-sample", Severity.INFO, Level.SAMPLE, measures=(place, numbers, form),
     needs=("DC109", "DC122", "DC201", "DC202", "DC203", "DC221", "DC222", "DC224", "DC602"),
-    applies=lambda s: leaf(s) and (s.role is None or s.role in _STRAYS),
+    applies=lambda s: leaf(s) and (s.role is None or s.role in _STRAYS) and not s.pixels_of,
     defaults={"z": 8.0, "far": 20.0, "least": 30, "distinct": 10},
 )  # fmt: skip
 def outlier_sample(rows: Rows, case: Case) -> Iterator[Failure]:
@@ -640,7 +640,11 @@ _PLACES = SPATIAL_ROLES | {"pose", "transform"}
 _NO_PLACES = RATE_NAMES + r"|normal|rgb|colou?r|flow|delta|offset|displ|motion|diff|grad|noise|error|resid"
 
 
-@measure("far_rows", per="sample", uses=("fields.role", "fields.shape", "fields.ignore", "fields.classes"))
+@measure(
+    "far_rows",
+    per="sample",
+    uses=("fields.role", "fields.shape", "fields.ignore", "fields.classes", "fields.pixels_of"),
+)
 def far_rows(block: Block, schema: Schema) -> Columns:
     """Of the field in which few rows are far larger than all others: `far_field` (its name), `far_rows`, `far_low`.
 
@@ -678,7 +682,8 @@ class _Apart(NamedTuple):
 
 def _holds_labels(spec: FieldSpec) -> bool:
     """Tell whether whole numbers of a field may be labels: without a role not those of the steps of an episode."""
-    return spec.role in _LABELLED or (spec.role in {None, "value"} and not (spec.ragged or "").startswith("T"))
+    plain = spec.role in {None, "value"} and spec.pixels_of is None
+    return spec.role in _LABELLED or (plain and not (spec.ragged or "").startswith("T"))
 
 
 def _holds_places(name: str, column: Column, spec: FieldSpec) -> bool:
