@@ -55,7 +55,8 @@ def _cleaned_lines(asked: Asked) -> Plan:
                 numbers.add(_line_of(table.keys[row], table.files[row]))
     packed = sorted(path for path in bad if not path.lower().endswith((".jsonl", ".ndjson")))
     if packed:
-        msg = f"{packed[0]}: only .jsonl and .ndjson files are repaired line by line. Unpack it first."
+        unpack = " Unpack it first." if packed[0].lower().endswith(".gz") else ""
+        msg = f"{packed[0]}: only .jsonl and .ndjson files are repaired line by line.{unpack}"
         raise UsageError(msg)
     if not bad:
         msg = "DC701: no line is bad; empty ones are for your loader to skip."
