@@ -25,7 +25,7 @@ _MOVING = frozenset(
 )  # may show that a robot moves where no state is declared
 _LEAST = 6  # numbers per row: fewer are often equal for good reasons (a gripper at rest)
 _UNSURE = 0.2  # share of episodes in which a camera stands still beside a stream that may be no robot's
-_RESTS = 0.02  # share of steps of the other episodes that repeat a row: simulated objects rest, sensors do not
+_RESTS = 0.02  # share of moving steps of the other episodes that repeat a row: simulated objects rest, sensors do not
 _FEW, _EPISODES = 0.05, 20  # share of episodes whose stream stops for good; of how many at least
 
 
@@ -160,8 +160,8 @@ def frozen_stream(rows: Rows, case: Case) -> Iterator[Failure]:
     Measure:
         Runs of rows that equal the one before; at least half of a run's steps move by more than 1 % of the 99th
         percentile of speed. A field counts where it changes at 90 % of the other steps, and in half of all, or, of 20
-        episodes and more, in all but a twentieth of them, and where at most 2 % of the steps of the other episodes
-        repeat a row. Positions do not count, because objects may rest.
+        episodes and more, in all but a twentieth of them, and where at most 2 % of the moving steps of the other
+        episodes repeat a row. Positions do not count, because objects may rest.
     When it is wrong:
         The stream is slower than the rows on purpose: raise ``seconds``.
     Options:
@@ -200,7 +200,8 @@ def frozen_stream(rows: Rows, case: Case) -> Iterator[Failure]:
         stops = known.sum() >= _EPISODES and for_good.sum() <= _FEW * known.sum()
         bad &= (long < 0.5 * steps) | (for_good if stops else False)
         others = known & ~bad
-        rests = alike[others, 0].sum() > _RESTS * steps[others].sum()  # an object, not a sensor
+        repeats, moves = (rows[f":{name}:{stat}"][others].sum() for stat in ("repeats", "moves"))
+        rests = repeats > _RESTS * moves  # an object, not a sensor
         if bad.any() and not rests and (bad.sum() == 1 or bad.sum() <= float(case.options["often"]) * known.sum()):
             yield _stalled(name, "the sensor or its driver stopped", bad, still, steps, case)
 

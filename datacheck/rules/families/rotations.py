@@ -240,6 +240,8 @@ def record_matrices(block: Block, schema: Schema) -> Columns:
         name for name, column in sorted(block.fields.items())
         if column.kind == "json" and not isinstance(column, Messages) and b"[[" in column.values.tobytes()
     ]  # fmt: skip
+    if not names:
+        return {}
     found = [
         max((_best(name, block.fields[name].objects[i]) for name in names), default=_NO) for i in range(len(block))
     ]
