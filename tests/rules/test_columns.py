@@ -189,3 +189,56 @@ def test_a_cloud_that_is_narrow_along_another_axis_but_of_another_size_is_no_exc
     values = clouds()
     values[3] = values[3] * [0.2, 0.01, 1, 1]  # a wall
     assert findings(values, shape=["P", 4]) == []
+
+
+def places(rows=3000, seed=4):
+    """Return where people stand on a square, of -0.5 to 15, and the number of the frame."""
+    rng = np.random.default_rng(seed)
+    return np.column_stack([np.arange(float(rows)), rng.uniform(-0.5, 15, rows), rng.uniform(0, 14, rows)])
+
+
+@pytest.mark.parametrize(("factor", "share"), [(math.degrees(1), 0.02), (100, 0.02), (1000, 0.02), (1000, 0.05)])
+def test_few_rows_of_a_column_in_another_unit_are_counted(factor, share):
+    x = places()
+    odd = np.random.default_rng(6).choice(len(x), int(share * len(x)), replace=False)
+    x[odd, 1] *= factor
+    (finding,) = findings([x], shape=["P", 3])
+    assert (finding.kind, finding.severity) == ("rows", Severity.WARNING)
+    assert finding.measured["column"] == 1
+    assert finding.measured["factor"] == pytest.approx(factor)
+    far = np.flatnonzero(np.abs(x[:, 1]) > 100)
+    assert finding.measured["rows"] == pytest.approx(len(odd), rel=0.3)  # what was near 0 is not far away
+    assert f"the first: row {far[0]:,})" in finding.message
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda rng: rng.standard_cauchy((3000, 3)),
+        lambda rng: rng.lognormal(0, 2, (3000, 3)),
+        lambda rng: rng.pareto(0.5, (3000, 3)),
+        lambda rng: np.where(
+            rng.uniform(size=(3000, 3)) < 0.03, rng.uniform(5, 20, (3000, 3)), 0.01 * rng.normal(size=(3000, 3))
+        ),
+        lambda rng: rng.normal(size=(3000, 3)) * np.where(rng.uniform(size=(3000, 1)) < 0.03, 1000.0, 1.0),
+        lambda rng: rng.uniform(5, 15, (3000, 3)) * np.where(rng.uniform(size=(3000, 1)) < 0.03, 400.0, 1.0),
+    ],
+    ids=["Cauchy", "log-normal", "Pareto", "contacts", "noise and motion", "a factor of no unit"],
+)
+def test_forces_and_prices_that_are_large_in_few_rows_are_no_other_unit(made):
+    assert findings([made(np.random.default_rng(seed)) for seed in range(5)], shape=["P", 3]) == []
+
+
+def test_a_handful_of_rows_and_short_samples_do_not_say_how_they_are_distributed():
+    x = places()
+    x[:5, 1] *= 1000
+    y = places(150)
+    y[::5, 1] *= 1000
+    assert findings([x], shape=["P", 3]) == findings([y], shape=["P", 3]) == []
+
+
+def test_rows_over_time_are_not_judged_one_by_one():
+    x = places()
+    x[::40, 1] *= 1000
+    assert len(findings([x], shape=["P", 3])) == 1
+    assert findings([x], shape=["T", 3]) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ import numpy as np
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, shown, those
 from datacheck.rules.explain import Change, explain
-from datacheck.rules.measures import MOST_COMPONENTS, form, is_numeric, leaf, numbers
+from datacheck.rules.measures import MOST_COMPONENTS, extremes, form, is_numeric, leaf, numbers
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
 from datacheck.table import Measured, Rows
@@ -22,6 +22,10 @@ Array = np.ndarray[Any, Any]
 _ROLES = frozenset({"points", "position", "pose", "action", "joint_angle", "value"})
 _LEAST_ROWS, _ROWS = 8, 64  # of a sample that is measured; that are looked at
 _NUMBERS = 1 << 20  # that are looked at together
+_PEAK, _LONG = 5.0, 200  # times the root mean square; rows: where rows are looked at one by one
+_VOID, _BETWEEN = 4.0, 0.15  # times what three quarters reach, and twice as much: hardly any number lies between
+_FEW_ROWS, _FEW_SHARE = 20, 0.2  # of rows that are apart
+_AWAY = 0.75  # of the mean: the standard deviation of numbers that lie away from 0
 _CLOUD = 100  # rows: below, the spread of an axis is chance
 _FACTORS = (
     ("deg", "degrees where the others hold radians", math.degrees(1)),
@@ -32,14 +36,16 @@ _GAP, _FAR, _FAR_ALONE, _DECADE = math.log(2), math.log(10), math.log(20), math.
 _SLACK, _SHAPE_SLACK, _NARROW = 0.1, 0.5, math.log(2)  # of logarithms
 
 
-@measure("columns", applies=lambda s: leaf(s) and (s.role is None or s.role in _ROLES))
+@measure("columns", uses=("shape",), applies=lambda s: leaf(s) and (s.role is None or s.role in _ROLES))
 def columns(column: Column, spec: FieldSpec) -> Columns:
     """How each of 2 to 64 columns of floating-point numbers goes, from 64 rows of a sample.
 
     `column_mean`; `column_scatter`, the standard deviation; `column_step`, the root mean square of the differences of
     rows that follow one another; `column_whole`: all numbers are whole. No row for samples of fewer than 8 rows.
+    Of all rows of a field without a time axis, where few of a column are in another unit than the others:
+    `odd_rows`, how many; `odd_column`, which column; `odd_first`, the first row; `odd_factor`; `odd_low`, `odd_high`
+    and `odd_rest`, the smallest and the largest of them and the largest of the others, without their signs.
     """
-    del spec
     size, lengths = prod(column.values.shape[1:]), column.lengths
     if not is_numeric(column) or column.values.dtype.kind != "f" or lengths is None or not 1 < size <= MOST_COMPONENTS:
         return {}
@@ -51,6 +57,7 @@ def columns(column: Column, spec: FieldSpec) -> Columns:
     found["whole"] = np.zeros((len(column), size), bool)
     count = min(_ROWS, int(lengths.max()))
     values, part = column.values.reshape(-1, size), max(1, _NUMBERS // (count * size))
+    apart: dict[int, _Apart] = {}
     for start in range(0, len(where), part):
         some = where[start : start + part]
         rows = column.starts[some, None] + np.arange(count) * lengths[some, None] // count  # all alike: no loop
@@ -60,7 +67,69 @@ def columns(column: Column, spec: FieldSpec) -> Columns:
         found["scatter"][some] = np.sqrt(((taken - mean) ** 2).mean(axis=2)).T
         found["step"][some] = np.sqrt((np.diff(taken, axis=2) ** 2).mean(axis=2)).T
         found["whole"][some] = (taken == np.rint(taken)).all(axis=2).T
-    return {f"column_{name}": Measured(numbers_, known) for name, numbers_ in found.items()}
+        peak = np.maximum(*map(np.abs, extremes(column)[:2]))[:, some]
+        far = (peak > _PEAK * np.sqrt((taken**2).mean(axis=2))) & (lengths[some] >= _LONG) & (not _over_time(spec))
+        for place, sample in np.argwhere(far).tolist():
+            if some[sample] not in apart:
+                one = _rows_apart(column[int(some[sample])].reshape(-1, size)[:, place], taken[place, sample])
+                apart |= {} if one is None else {int(some[sample]): one._replace(column=place)}
+    stats = {f"column_{name}": Measured(numbers_, known) for name, numbers_ in found.items()}
+    return stats | (_of_rows(apart, len(column)) if apart else {})
+
+
+def _over_time(spec: FieldSpec) -> bool:
+    return (spec.ragged or "").startswith("T")
+
+
+class _Apart(NamedTuple):
+    rows: float
+    column: float
+    first: float
+    factor: float
+    low: float
+    high: float
+    rest: float
+
+
+def _of_rows(apart: Mapping[int, _Apart], count: int) -> dict[str, Measured]:
+    values = np.zeros((len(_Apart._fields), count))
+    for sample, one in apart.items():
+        values[:, sample] = one
+    known = np.isin(np.arange(count), list(apart))
+    return {f"odd_{name}": Measured(some, known) for name, some in zip(_Apart._fields, values, strict=True)}
+
+
+def _rows_apart(values: Array, probed: Array) -> _Apart | None:
+    """Return what few numbers of a column are that are far larger than the others, and these in another unit.
+
+    Notes:
+        Forces, prices and rates are far larger in few rows, too: without a void below them, distributed otherwise, or
+        around 0, where noise and motion look alike whatever their sizes. So only columns away from 0 are judged.
+    """
+    usual = float(np.sort(np.abs(probed))[3 * len(probed) // 4])
+    size = np.abs(values.astype(np.float64))
+    odd = size > 2 * _VOID * usual
+    count, between = int(odd.sum()), int((~odd & (size > _VOID * usual)).sum())
+    if not usual or not _FEW_ROWS <= count <= _FEW_SHARE * len(values) or between > _BETWEEN * count:
+        return None
+    large, rest = np.sort(values[odd].astype(np.float64)), values[~odd].astype(np.float64)
+    if rest.std() > _AWAY * abs(float(rest.mean())) or 20 * int((rest * rest.mean() < 0).sum()) > len(rest):
+        return None
+    fits = [factor for *_, factor in _FACTORS if _alike(large / factor, rest, 2 * _VOID * usual / factor)]
+    if len(fits) != 1:
+        return None
+    ends = float(size[odd].min()), float(size[odd].max()), float(size[~odd].max())
+    return _Apart(count, 0, int(np.argmax(odd)), fits[0], *ends)
+
+
+def _alike(some: Array, others: Array, least: float) -> bool:
+    """Tell whether sorted numbers are distributed as others, of which those near 0 count not (Kolmogorov, Smirnov)."""
+    others = np.sort(others[np.abs(others) > least])
+    if len(others) < _FEW_ROWS:
+        return False
+    every = np.concatenate([some, others])
+    shares = [np.searchsorted(numbers_, every, side="right") / len(numbers_) for numbers_ in (some, others)]
+    return float(np.abs(shares[0] - shares[1]).max()) <= 1.63 * math.sqrt(1 / len(some) + 1 / len(others))
 
 
 class _Tables(NamedTuple):
@@ -93,13 +162,14 @@ class _Tables(NamedTuple):
     applies=columns.applies, defaults={"least": 8, "share": 0.2},
 )  # fmt: skip
 def odd_columns(rows: Rows, case: Case) -> Iterator[Failure]:
-    """Columns of few samples are in another unit, exchanged or rounded; those of all other samples say so.
+    """Columns of few samples, or few of their rows, are in another unit, exchanged or rounded, by all the others.
 
     What:
         Of a table with 2 to 64 columns of floating-point numbers, few samples must not differ from all others like
         this: columns are 57.3 (degrees), 100 or 1000 times as large and vary along the rows as in the others; columns
         hold whole numbers only where the others have fractions; a cloud is narrow along another axis than all others
-        and fits these once two axes are exchanged.
+        and fits these once two axes are exchanged. Within a sample of 200 rows and more without a time axis, few
+        rows of a column are not the others' numbers times 57.3, 100 or 1000.
     Why it matters:
         Two columns in degrees, or y and z exchanged, in one file of ten: the range of the whole table does not show it.
     Measure:
@@ -107,7 +177,9 @@ def odd_columns(rows: Rows, case: Case) -> Iterator[Failure]:
         and whether they are whole. A column is larger where a gap of a factor 2 at least lies between few samples and
         all others. The gaps of the columns of one set of samples multiply to 10 at least (20 for one column), one
         factor brings all of them into the range of the others, and these lie within a decade, or there are 2 columns
-        and 3 samples. Axes: clouds of 100 rows and more, the narrowest axis half as wide as the next one in all.
+        and 3 samples. Axes: clouds of 100 rows and more, the narrowest axis half as wide as the next one in all. Rows:
+        20 and at most a fifth, 8 times as large as three quarters are, hardly any half as large as that, and divided by
+        the factor distributed as the others (Kolmogorov, Smirnov: 1 %), which lie away from 0, on one side of it.
     When it is wrong:
         Such samples are meant: ``DC230: off``.
     Options:
@@ -130,6 +202,7 @@ def odd_columns(rows: Rows, case: Case) -> Iterator[Failure]:
     Reference:
         A file of demonstrations, the pole's angle and its rate in degrees in ten of a hundred: nothing found.
     """
+    yield from _scaled_rows(rows)
     tables = _usual(rows, int(case.options["least"]))
     if tables is not None:
         most = int(float(case.options["share"]) * len(tables.at))
@@ -177,6 +250,34 @@ def _named(places: Array | list[int], width: int) -> str:
     if len(names) > 4:
         return f"{len(names)} of {width} columns ({listed(names)})"
     return f"columns {', '.join(head)} and {last}" if head else f"column {last}"
+
+
+# ---------------------------------------------------------------------------------------------- few rows
+
+
+def _scaled_rows(rows: Rows) -> Iterator[Failure]:
+    """Yield the samples of which few rows of a column are in another unit than the others of this column."""
+    if "odd_rows" not in rows:
+        return
+    known = rows.measured("odd_rows")
+    for column, factor in sorted({*zip(rows["odd_column"][known], rows["odd_factor"][known], strict=True)}):
+        odd = known & (rows["odd_column"] == column) & (rows["odd_factor"] == factor)
+        of = int(rows["dims"][odd, 0].sum())
+        low, high = shown(float(rows["odd_low"][odd].min())), shown(float(rows["odd_high"][odd].max()))
+        kind, words = next((kind, words) for kind, words, by in _FACTORS if by == factor)
+        words = words if kind == "deg" else "a lost decimal point, or another unit"
+        count = int(rows["odd_rows"][odd].sum())
+        yield Failure(
+            odd,
+            f"column {int(column)} of {counted(int(odd.sum()))} reaches {low} to {high} in {counted(count, 'row')} of "
+            f"{of:,} (the first: row {int(rows['odd_first'][odd][0]):,}), in the others "
+            f"{shown(float(rows['odd_rest'][odd].max()))}.",
+            measured={"column": int(column), "rows": count, "of": of, "factor": float(factor)},
+            cause=Cause(f"probably {words}: divided by {factor:.4g} they are distributed as the others", kind),
+            kind="rows",
+            fix="Look at these rows; convert them, or leave them out.",
+            order=rows["odd_rows"],
+        )
 
 
 # ---------------------------------------------------------------------------------------------- whole numbers
@@ -313,9 +414,7 @@ def _between(values: Array) -> str:
 def _is_cloud(rows: Rows, tables: _Tables, spec: FieldSpec) -> bool:
     """Tell whether the first three columns may be the axes of clouds, whose rows have no order in time."""
     long = bool((rows["dims"][tables.at, 0] >= _CLOUD).all())
-    return (
-        long and tables.width > 2 and spec.role in {None, "points", "value"} and not (spec.ragged or "").startswith("T")
-    )
+    return long and tables.width > 2 and spec.role in {None, "points", "value"} and not _over_time(spec)
 
 
 def _exchanged(rows: Rows, tables: _Tables, most: int) -> Iterator[Failure]:
