@@ -242,3 +242,35 @@ def test_rows_over_time_are_not_judged_one_by_one():
     x[::40, 1] *= 1000
     assert len(findings([x], shape=["P", 3])) == 1
     assert findings([x], shape=["T", 3]) == []
+
+
+def poses(count=20, joints=4, seed=8):
+    """Return a time step and the rotations of joints, w x y z, that seldom turn by more than 90 degrees."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(count):
+        q = np.array([1.0, 0, 0, 0]) + 0.4 * rng.normal(size=(int(rng.integers(30, 60)), joints, 4))
+        q /= np.linalg.norm(q, axis=2, keepdims=True)
+        found.append(np.column_stack([np.full(len(q), 0.03), q.reshape(len(q), -1)]))
+    return found
+
+
+def turned(x, by, joints=4):
+    return np.column_stack([x[:, 0], np.roll(x[:, 1:].reshape(len(x), joints, 4), by, axis=2).reshape(len(x), -1)])
+
+
+def test_quaternions_whose_order_is_another_in_few_samples_are_named():
+    assert findings(poses()) == []
+    (finding,) = findings([turned(x, -1) if i in {3, 9} else x for i, x in enumerate(poses())])
+    assert (finding.rows.tolist(), finding.kind) == ([3, 9], "order")
+    assert finding.measured["columns"] == [1, 5, 9, 13]
+    assert finding.cause.text == "probably x y z w where the others hold w x y z"
+    (finding,) = findings([x if i in {3, 9} else turned(x, -1) for i, x in enumerate(poses())])
+    assert finding.cause.text == "probably w x y z where the others hold x y z w"
+
+
+def test_one_joint_that_turns_round_or_one_quaternion_of_a_row_is_no_other_order():
+    one = poses(joints=4)
+    one[3][:, 1:5] = np.roll(one[3][:, 1:5], -1, axis=1)  # half a turn looks like that, too
+    assert findings(one) == []
+    assert findings([turned(x, -1, 1) if i == 3 else x for i, x in enumerate(poses(joints=1))]) == []

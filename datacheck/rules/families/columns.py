@@ -21,10 +21,12 @@ Array = np.ndarray[Any, Any]
 
 _ROLES = frozenset({"points", "position", "pose", "action", "joint_angle", "value"})
 _LEAST_ROWS, _ROWS = 8, 64  # of a sample that is measured; that are looked at
-_NUMBERS = 1 << 20  # that are looked at together
+_NUMBERS = 1 << 18  # that are looked at together
 _PEAK, _LONG = 5.0, 200  # times the root mean square; rows: where rows are looked at one by one
 _VOID, _BETWEEN = 4.0, 0.15  # times what three quarters reach, and twice as much: hardly any number lies between
 _FEW_ROWS, _FEW_SHARE = 20, 0.2  # of rows that are apart
+_QUATERNION, _NEAR = 4, 0.02  # columns; of their length from 1
+_MOSTLY, _LARGE = 0.8, 0.5  # of samples or quaternions; of the sum of squares, which is 1
 _AWAY = 0.75  # of the mean: the standard deviation of numbers that lie away from 0
 _CLOUD = 100  # rows: below, the spread of an axis is chance
 _FACTORS = (
@@ -41,7 +43,8 @@ def columns(column: Column, spec: FieldSpec) -> Columns:
     """How each of 2 to 64 columns of floating-point numbers goes, from 64 rows of a sample.
 
     `column_mean`; `column_scatter`, the standard deviation; `column_step`, the root mean square of the differences of
-    rows that follow one another; `column_whole`: all numbers are whole. No row for samples of fewer than 8 rows.
+    rows that follow one another; `column_whole`: all numbers are whole; `column_unit`: this column and the
+    next three make rows of length 1. No row for samples of fewer than 8 rows.
     Of all rows of a field without a time axis, where few of a column are in another unit than the others:
     `odd_rows`, how many; `odd_column`, which column; `odd_first`, the first row; `odd_factor`; `odd_low`, `odd_high`
     and `odd_rest`, the smallest and the largest of them and the largest of the others, without their signs.
@@ -54,9 +57,10 @@ def columns(column: Column, spec: FieldSpec) -> Columns:
     if not len(where):
         return {}
     found = {name: np.zeros((len(column), size), np.float32) for name in ("mean", "scatter", "step")}
-    found["whole"] = np.zeros((len(column), size), bool)
+    found |= {name: np.zeros((len(column), size), bool) for name in ("whole", "unit")}
     count = min(_ROWS, int(lengths.max()))
     values, part = column.values.reshape(-1, size), max(1, _NUMBERS // (count * size))
+    peak = np.maximum(*map(np.abs, extremes(column)[:2]))
     apart: dict[int, _Apart] = {}
     for start in range(0, len(where), part):
         some = where[start : start + part]
@@ -67,14 +71,28 @@ def columns(column: Column, spec: FieldSpec) -> Columns:
         found["scatter"][some] = np.sqrt(((taken - mean) ** 2).mean(axis=2)).T
         found["step"][some] = np.sqrt((np.diff(taken, axis=2) ** 2).mean(axis=2)).T
         found["whole"][some] = (taken == np.rint(taken)).all(axis=2).T
-        peak = np.maximum(*map(np.abs, extremes(column)[:2]))[:, some]
-        far = (peak > _PEAK * np.sqrt((taken**2).mean(axis=2))) & (lengths[some] >= _LONG) & (not _over_time(spec))
+        found["unit"][some] = _unit_rows(taken, peak[:, some]).T
+        usual = np.hypot(found["mean"][some], found["scatter"][some]).T
+        far = (peak[:, some] > _PEAK * usual) & (lengths[some] >= _LONG) & (not _over_time(spec))
         for place, sample in np.argwhere(far).tolist():
             if some[sample] not in apart:
                 one = _rows_apart(column[int(some[sample])].reshape(-1, size)[:, place], taken[place, sample])
                 apart |= {} if one is None else {int(some[sample]): one._replace(column=place)}
     stats = {f"column_{name}": Measured(numbers_, known) for name, numbers_ in found.items()}
     return stats | (_of_rows(apart, len(column)) if apart else {})
+
+
+def _unit_rows(taken: Array, peak: Array) -> Array:
+    """Tell with which columns of which samples four columns begin that make rows of length 1, of two such or more."""
+    found, last = np.zeros(peak.shape, bool), len(peak) - _QUATERNION + 1
+    if len(peak) < 2 * _QUATERNION:
+        return found
+    small = np.lib.stride_tricks.sliding_window_view(peak <= 1 + _NEAR, _QUATERNION, axis=0).all(axis=2)
+    if small.any():
+        squares = taken * taken
+        lengths = sum((squares[at : at + last] for at in range(1, _QUATERNION)), squares[:last].copy())
+        found[:last] = small & (np.abs(np.sqrt(lengths) - 1) < _NEAR).all(axis=2)
+    return found
 
 
 def _over_time(spec: FieldSpec) -> bool:
@@ -146,6 +164,7 @@ class _Tables(NamedTuple):
     scatter: Array
     step: Array
     whole: Array
+    unit: Array
 
     @property
     def width(self) -> int:
@@ -168,8 +187,9 @@ def odd_columns(rows: Rows, case: Case) -> Iterator[Failure]:
         Of a table with 2 to 64 columns of floating-point numbers, few samples must not differ from all others like
         this: columns are 57.3 (degrees), 100 or 1000 times as large and vary along the rows as in the others; columns
         hold whole numbers only where the others have fractions; a cloud is narrow along another axis than all others
-        and fits these once two axes are exchanged. Within a sample of 200 rows and more without a time axis, few
-        rows of a column are not the others' numbers times 57.3, 100 or 1000.
+        and fits these once two axes are exchanged; two or more quaternions of a row have their largest number last
+        where those of the others have it first, or the other way round. Within a sample of 200 rows and more without a
+        time axis, few rows of a column are not the others' numbers times 57.3, 100 or 1000.
     Why it matters:
         Two columns in degrees, or y and z exchanged, in one file of ten: the range of the whole table does not show it.
     Measure:
@@ -208,6 +228,7 @@ def odd_columns(rows: Rows, case: Case) -> Iterator[Failure]:
         most = int(float(case.options["share"]) * len(tables.at))
         yield from _rounded(rows, tables, most)
         yield from _scaled(rows, tables, most)
+        yield from _turned(rows, tables, most)
         if _is_cloud(rows, tables, case.spec):
             yield from _exchanged(rows, tables, most)
 
@@ -226,13 +247,13 @@ def _usual(rows: Rows, least: int) -> _Tables | None:
         return None
     found = [
         rows[name][at][:, :width]
-        for name in ("min", "max", *(f"column_{name}" for name in ("mean", "scatter", "step", "whole")))
+        for name in ("min", "max", *(f"column_{name}" for name in ("mean", "scatter", "step", "whole", "unit")))
     ]
-    finite = np.isfinite(np.concatenate(found[:-1], axis=1)).all(axis=1)
+    finite = np.isfinite(np.concatenate(found[:5], axis=1)).all(axis=1)
     if int(finite.sum()) < least:
         return None
-    low, high, mean, scatter, step = (values[finite].astype(np.float64) for values in found[:-1])
-    return _Tables(at[finite], low, high, mean, scatter, step, found[-1][finite].astype(bool))
+    low, high, mean, scatter, step = (values[finite].astype(np.float64) for values in found[:5])
+    return _Tables(at[finite], low, high, mean, scatter, step, *(values[finite].astype(bool) for values in found[5:]))
 
 
 def _mask(rows: Rows, places: Array) -> Array:
@@ -453,4 +474,50 @@ def _axes(rows: Rows, tables: _Tables, odd: Array, usual: int, other: int) -> Fa
         cause=Cause(f"probably columns {one} and {two} exchanged: so they lie as in the others", "exchanged"),
         kind="exchanged",
         fix="Look at them; exchange the two columns if another axis is up in these samples.",
+    )
+
+
+# ---------------------------------------------------------------------------------------------- quaternions
+
+
+def _turned(rows: Rows, tables: _Tables, most: int) -> Iterator[Failure]:
+    """Yield samples whose quaternions, two or more a row, have w at the other end than those of all others."""
+    squares = tables.mean**2 + tables.scatter**2
+    starts = list(_quaternions(tables))
+    for first in (True, False):
+        here, there = (0, _QUATERNION - 1) if first else (_QUATERNION - 1, 0)
+        mine = [at for at in starts if (squares[:, at + here] > _LARGE).mean() >= _MOSTLY]
+        if len(mine) < 2:
+            continue
+        unit = tables.unit[:, mine]
+        share = ((squares[:, [at + there for at in mine]] > _LARGE) & unit).sum(axis=1) / np.maximum(
+            unit.sum(axis=1), 1
+        )
+        odd = (share >= _MOSTLY) & (unit.sum(axis=1) > 1)
+        if 0 < int(odd.sum()) <= most and float(share[~odd].max()) < 1 - _MOSTLY:
+            yield _other_order(rows, tables, odd, mine, first=first)
+
+
+def _quaternions(tables: _Tables) -> Iterator[int]:
+    """Yield the columns with which quaternions begin in most samples."""
+    behind = 0
+    for at in np.flatnonzero(tables.unit.mean(axis=0) >= _LARGE).tolist():
+        if at >= behind:
+            behind = at + _QUATERNION
+            yield at
+
+
+def _other_order(rows: Rows, tables: _Tables, odd: Array, starts: list[int], *, first: bool) -> Failure:
+    few = _mask(rows, tables.at[odd])
+    ends = ("first", "last") if first else ("last", "first")
+    orders = ("x y z w", "w x y z") if first else ("w x y z", "x y z w")
+    return Failure(
+        few,
+        f"in {counted(int(odd.sum()))} the largest number of the quaternions (columns {starts[0]}, "
+        f"{listed(map(str, starts[1:]))} and the three behind each) is the {ends[1]} of four, in the other "
+        f"{int((~odd).sum()):,} the {ends[0]}.",
+        measured={"columns": starts, "samples": int(odd.sum())},
+        cause=Cause(f"probably {orders[0]} where the others hold {orders[1]}", "order"),
+        kind="order",
+        fix="Look at them; exchange the order of the columns as in the other samples.",
     )

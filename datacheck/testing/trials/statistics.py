@@ -110,6 +110,7 @@ STRAY = Trial(
     _enlarge,
     (Size("x30", 30), Size("x1000", 1000)),
     cause="largest value, far",
+    also=frozenset({"DC230"}),
 )
 
 _SOUND: dict[str, Any] = {"fields": {"x": {"shape": ["N"]}, "rate": {"shape": []}}}
