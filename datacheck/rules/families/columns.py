@@ -53,18 +53,15 @@ def columns(column: Column, spec: FieldSpec) -> Columns:
     if not is_numeric(column) or column.values.dtype.kind != "f" or lengths is None or not 1 < size <= MOST_COMPONENTS:
         return {}
     known = lengths >= _LEAST_ROWS
-    where = np.flatnonzero(known)
-    if not len(where):
+    if not known.any():
         return {}
     found = {name: np.zeros((len(column), size), np.float32) for name in ("mean", "scatter", "step")}
     found |= {name: np.zeros((len(column), size), bool) for name in ("whole", "unit")}
-    count = min(_ROWS, int(lengths.max()))
-    values, part = column.values.reshape(-1, size), max(1, _NUMBERS // (count * size))
+    values = column.values.reshape(-1, size)
     peak = np.maximum(*map(np.abs, extremes(column)[:2]))
     apart: dict[int, _Apart] = {}
-    for start in range(0, len(where), part):
-        some = where[start : start + part]
-        rows = column.starts[some, None] + np.arange(count) * lengths[some, None] // count  # all alike: no loop
+    for some, count in _of_one_count(np.where(known, np.minimum(lengths, _ROWS), 0), size):
+        rows = column.starts[some, None] + np.arange(count) * lengths[some, None] // count
         taken = np.moveaxis(values[rows], 2, 0).astype(np.float64, order="C")  # reductions along the last axis are fast
         mean = taken.mean(axis=2, keepdims=True)
         found["mean"][some] = mean[:, :, 0].T
@@ -80,6 +77,13 @@ def columns(column: Column, spec: FieldSpec) -> Columns:
                 apart |= {} if one is None else {int(some[sample]): one._replace(column=place)}
     stats = {f"column_{name}": Measured(numbers_, known) for name, numbers_ in found.items()}
     return stats | (_of_rows(apart, len(column)) if apart else {})
+
+
+def _of_one_count(counts: Array, size: int) -> Iterator[tuple[Array, int]]:
+    """Yield samples of which as many rows are looked at, some at a time, and how many."""
+    for count in np.unique(counts[counts > 0]).tolist():
+        where, part = np.flatnonzero(counts == count), max(1, _NUMBERS // (count * size))
+        yield from ((where[start : start + part], count) for start in range(0, len(where), part))
 
 
 def _unit_rows(taken: Array, peak: Array) -> Array:
