@@ -31,6 +31,8 @@ TOKENIZER_BYTES = 64 * MIB  # of each of its files; those of large vocabularies 
 _TEMPLATE_S = 1.0  # of processor time; a chat takes a millisecond
 _DIGITS, _REPEATED = 4_096, 100_000  # bits of a whole number, and elements of a text that is repeated
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
+# Who speaks in a message, and what: as OpenAI names them, ShareGPT, and corpora of dialogues.
+MESSAGE_NAMES = (("role", "content"), ("from", "value"), ("speaker", "utterance"), ("speaker", "text"))
 
 
 _WITHIN = "/./"
@@ -282,9 +284,19 @@ def _library(what: str) -> Iterator[None]:
         raise UsageError(msg) from error
 
 
+def role_of(message: Mapping[str, Any]) -> str:
+    """Return who speaks in a message, under whichever of `MESSAGE_NAMES`; "None" where nobody is named."""
+    return str(next((message[name] for name, _ in MESSAGE_NAMES if name in message), None))
+
+
+def content_of(message: Mapping[str, Any]) -> Any:
+    """Return what is said in a message, under whichever of `MESSAGE_NAMES`; None where nothing is."""
+    return next((message[name] for _, name in MESSAGE_NAMES if name in message), None)
+
+
 def messages_of(value: Any) -> list[dict[str, Any]]:
     """Return the messages of a conversation, or of one message; what is none is an empty one."""
-    if isinstance(value, dict) and ({"role", "content"} <= value.keys() or {"from", "value"} <= value.keys()):
+    if isinstance(value, dict) and any(value.keys() >= set(names) for names in MESSAGE_NAMES):
         return [value]
     found = value.get("conversations", value.get("messages")) if isinstance(value, dict) else value
     return [m for m in found if isinstance(m, dict)] if isinstance(found, list) else []

@@ -11,7 +11,7 @@ import numpy as np
 from datacheck.errors import UsageError
 from datacheck.preview.numbers import Array, UnfitError, numeric, spelled
 from datacheck.schema.model import FieldSpec, TokenizerSpec
-from datacheck.tokens import Tokenizer, messages_of, spans
+from datacheck.tokens import Tokenizer, content_of, messages_of, role_of, spans
 
 LETTERS = 300  # of a segment
 SEGMENTS = 80
@@ -73,7 +73,7 @@ def chat(value: object, spec: FieldSpec, how: TokenizerSpec | None, tokenizer: T
 def _untokenized(messages: Sequence[Mapping[str, Any]], spec: FieldSpec) -> dict[str, Any]:
     segments = []
     for message in messages:
-        role, content = str(message.get("role")), message.get("content")
+        role, content = role_of(message), content_of(message)
         kind = "plain" if spec.train_on is None else "supervised" if role == spec.train_on else "masked"
         text = content if isinstance(content, str) else repr(content)
         segments.append(_segment(kind, text, spelled(role, 40)[0]))

@@ -13,6 +13,7 @@ from datacheck.rules.base import Columns, measure
 from datacheck.rules.turns import chats_in, turns_of
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
+from datacheck.tokens import content_of
 
 Array = np.ndarray[Any, Any]
 
@@ -92,7 +93,7 @@ def _texts(column: Column, spec: FieldSpec) -> tuple[Column, Array | None]:
         return turns.said, turns.counts
     values: Iterable[Any] = column.objects
     if spec.role == "chat":
-        values = ([message.get("content", message.get("value")) for message in chat] for chat in chats_in(column))
+        values = (list(map(content_of, chat)) for chat in chats_in(column))
     return Column.of(["".join(_said(value)) for value in values]), None
 
 

@@ -192,7 +192,7 @@ def _alike_records(inner: Mapping[str, str], listing: Listing) -> list[str]:
         return []
     keys = {path: set(names) for path, (_, *names) in lists.items()}
     largest = max((_size(listing, [path]) for path in keys), default=0)
-    large = [path for path in keys if _NEXT_TO_NOTHING**2 * _size(listing, [path]) >= largest]
+    large = [path for path in keys if _NEXT_TO_NOTHING * _size(listing, [path]) >= largest]
     common = set[str]().union(*(keys[path] for path in large))
     return sorted(path for path in keys if path in large or keys[path] & common)
 

@@ -14,6 +14,7 @@ import numpy as np
 from datacheck.scan.axes import Axis, fixed_length, joints, usual_length
 from datacheck.scan.look import Seen
 from datacheck.schema.units import JOINT_COUNTS, JOINT_NAMES, PACE_NAMES, POINT_NAMES, RATE_NAMES, SKELETONS
+from datacheck.tokens import MESSAGE_NAMES
 
 _SHORT = 80  # bytes of a text that is rather a name than written
 _TURN = 2 * math.pi + 0.1
@@ -29,7 +30,7 @@ _COLUMNS, _FEW_COLORS, _WIDE = ("from its values",), 64, 1.5  # classes are fewe
 _TOKENS = r"(?:input|token)_ids|tokens"  # names of what a text becomes
 ONE_ARRAY, RECORDS = "array", "records"  # what a file of one array, and of one list, calls it
 SOUND = "samples"  # what a .wav calls its sound
-_ANSWERS = ("gpt", "assistant", "model", "bot")  # who answers in ShareGPT's messages
+_ANSWERS = frozenset({"gpt", "assistant", "model", "bot", "agent", "system"})  # who answers where a user asks
 _ASTRAY = 0.1  # share of the samples in which time falls, above which it is none
 _IDS = r"^(?:__index_level_\d+__|unnamed: 0|(?:(?:row|sample|example)_)?(?:id|idx|index)|[gu]?uid)$"
 UNTYPED = "bytes"  # what a .bin of no float32 numbers calls its content
@@ -311,13 +312,16 @@ def _text(said: str, seen: Seen) -> Guess:
 
 
 def _chat(seen: Seen) -> Guess | None:
-    """Return the guess of messages, as OpenAI names their keys or as ShareGPT does; None of anything else."""
-    if {"role", "content"} <= set(seen.keys):
-        return Guess({"role": "chat"}, ("messages with role and content",))
-    answers = [name for name in _ANSWERS if name in seen.speakers]
-    if {"from", "value"} <= set(seen.keys) and answers:
-        return Guess({"role": "chat", "train_on": answers[0]}, ("messages with from and value",))
-    return None
+    """Return the guess of messages, as OpenAI, ShareGPT or a corpus of dialogues names their keys; None of others."""
+    names = next((names for names in MESSAGE_NAMES if set(names) <= set(seen.keys)), ())
+    why = (f"messages with {' and '.join(names)}",)
+    if names == MESSAGE_NAMES[0]:
+        return Guess({"role": "chat"}, why)
+    answers = [name for name in seen.speakers if name.lower() in _ANSWERS]
+    if "speaker" in names and not any(name.lower() in {"human", "user"} for name in seen.speakers):
+        answers = []  # a play or a meeting: nobody asks
+    answers = [name for name in answers if name.lower() != "system"] or answers  # in ShareGPT it gives instructions
+    return Guess({"role": "chat", "train_on": answers[0]}, why) if names and answers else None
 
 
 def preferences(guesses: Mapping[str, Guess]) -> dict[str, Guess]:

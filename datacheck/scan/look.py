@@ -25,6 +25,7 @@ from datacheck.shapes import answers, finite, int64, natural, text
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.roots import Roots
+from datacheck.tokens import MESSAGE_NAMES, role_of
 
 Array = np.ndarray[Any, Any]
 
@@ -359,7 +360,7 @@ def _add_text(seen: Seen, column: Column) -> None:
 def _speakers(value: Any) -> list[str]:
     """Return who speaks in a message or in the first ones of a list."""
     messages = [one for one in (value if isinstance(value, list) else [value])[:_KEYS] if isinstance(one, Mapping)]
-    return [str(one.get("role", one.get("from")))[:_KEY] for one in messages if "role" in one or "from" in one]
+    return [role_of(one)[:_KEY] for one in messages if any(name in one for name, _ in MESSAGE_NAMES)]
 
 
 def _tells(rows: list[Any]) -> bool:

@@ -68,6 +68,8 @@ def test_without_a_tokenizer_the_speaker_says_what_is_trained_on():
     assert kinds(made) == ["masked", "masked", "supervised", "masked", "supervised"]
     assert [segment["who"] for segment in made["segments"]] == [message["role"] for message in TALK]
     assert kinds(chat(TALK, FieldSpec(role="chat"), None, None)) == ["plain"] * 5
+    shared = [{"from": message["role"], "value": message["content"]} for message in TALK]  # as ShareGPT names them
+    assert chat(shared, FieldSpec(role="chat", train_on="assistant"), None, None) == made
     with pytest.raises(UnfitError, match="without a message"):
         chat([], FieldSpec(role="chat"), None, None)
 

@@ -68,11 +68,12 @@ GOOD = [said("human", "gpt"), said("system", "human", "function_call", "observat
         (("human", "gpt", "human"), ["last"]),
     ],
 )
-@pytest.mark.parametrize("plain", [False, True])
-def test_chats_of_sharegpt_are_judged_as_others(turns, kinds, plain):
-    chats = [*GOOD, said(*turns)]
-    if plain:  # as column of roles and texts
-        chats = [[{"role": m["from"], "content": m["value"]} for m in chat] for chat in chats]
+@pytest.mark.parametrize(
+    "names", [("from", "value"), ("role", "content"), ("speaker", "utterance"), ("speaker", "text")]
+)
+def test_chats_of_sharegpt_and_dialogues_are_judged_as_others(turns, kinds, names):
+    who, what = names
+    chats = [[{who: m["from"], what: m["value"]} for m in chat] for chat in [*GOOD, said(*turns)]]
     found = told({"c": {"role": "chat", "train_on": "gpt"}}, [{"c": one} for one in chats])
     assert [(kind, failed) for code, kind, failed in found if code == "DC706"] == [(kind, 1) for kind in kinds]
     assert {code for code, _, _ in found} <= {"DC706"} | {"DC803"}
@@ -146,3 +147,13 @@ def test_empty_texts_of_one_file_are_no_few_of_many(empty, where, codes):
     pieces = [("", Piece(f"s{i}", {"t": t}, Origin(f))) for i, (t, f) in enumerate(zip(texts, files, strict=True))]
     found = scan_pieces(schema_of({"fields": {"t": {"role": "text"}}}), pieces).findings
     assert [f.code for f in found if f.code == "DC705"] == codes
+
+
+@pytest.mark.parametrize(
+    ("turns", "kinds"), [(("SYSTEM", "USER"), ["no-user"]), (("USER", "USER", "SYSTEM"), ["twice"])]
+)
+def test_speakers_of_dialogues_ask_in_capitals_too(turns, kinds):
+    chats = [[{"speaker": name, "utterance": f"Turn {i}"} for i, name in enumerate(order)]
+             for order in [("USER", "SYSTEM")] * 40 + [turns]]  # fmt: skip
+    found = told({"c": {"role": "chat", "train_on": "SYSTEM"}}, [{"c": one} for one in chats])
+    assert [(kind, failed) for code, kind, failed in found if code == "DC706"] == [(kind, 1) for kind in kinds]

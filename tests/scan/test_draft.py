@@ -757,6 +757,18 @@ def test_records_in_json_lists_and_lines_are_samples_and_other_documents_are_not
     assert parse_schema(draft(folder).text).samples.files == ("more.jsonl",)
 
 
+def test_a_list_of_other_records_that_is_small_beside_the_rest_is_no_part_of_them(tmp_path):
+    """The tables of a corpus of dialogues say what its services are: complete, however small."""
+    for i in range(4):
+        rows = [{"dialogue": f"{i}-{n}", "turns": f"What is {n}? " * 9} for n in range(100)]
+        (tmp_path / f"dialogues_{i}.json").write_bytes(orjson.dumps(rows))
+    services = [{"service": f"s{n}", "slots": "place"} for n in range(25)]
+    (tmp_path / "schema.json").write_bytes(orjson.dumps(services))
+    assert (tmp_path / "schema.json").stat().st_size * 100 > (tmp_path / "dialogues_0.json").stat().st_size
+    files = parse_schema(draft(tmp_path).text).samples.files
+    assert files == tuple(f"dialogues_{i}.json" for i in range(4))
+
+
 def test_files_that_are_called_as_those_of_a_layout_and_hold_other_groups_are_drafted(tmp_path):
     (tmp_path / "d").mkdir()
     with h5py.File(tmp_path / "d/demo.hdf5", "w") as file:

@@ -267,6 +267,16 @@ def test_messages_of_sharegpt_and_preferences_are_chats(tmp_path):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("speakers", "role", "train_on"),
+    [(("USER", "SYSTEM"), "chat", "SYSTEM"), (("user", "agent"), "chat", "agent"), (("Romeo", "Juliet"), None, None)],
+)
+def test_dialogues_of_a_user_are_chats_and_plays_are_none(tmp_path, speakers, role, train_on):
+    turns = [{"speaker": name, "utterance": f"{name} says something."} for name in speakers]
+    field = records(tmp_path / "d", [{"turns": turns * 2, "n": i} for i in range(30)])["turns"]
+    assert (field.role, field.train_on) == (role, train_on)
+
+
 def test_numbers_and_names_of_rows_are_ids_and_labels_are_none(tmp_path):
     rows = [
         {"id": f"a-{i}", "idx": (i * 37) % 100, "__index_level_0__": 7000 - i, "sample_id": i, "index": i % 2,

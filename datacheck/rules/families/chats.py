@@ -21,7 +21,7 @@ from datacheck.rules.turns import CALLER, SPELLED, Chat, Turns, chats_in, order_
 from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.table import Rows
-from datacheck.tokens import messages_of
+from datacheck.tokens import content_of, messages_of, role_of
 
 Array = np.ndarray[Any, Any]
 
@@ -45,12 +45,8 @@ def _heard(messages: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], bool]:
         odd = min(map(len, said), default=_SHORT) < _SHORT or any(map(str.isspace, said))
         "".join(roles)
     except (KeyError, TypeError):
-        return tuple(_role(m) for m in messages), True
+        return tuple(map(role_of, messages)), True
     return roles, odd
-
-
-def _role(message: dict[str, Any]) -> str:
-    return str(message["role"] if "role" in message else message.get("from"))
 
 
 @lru_cache(maxsize=65_536)
@@ -62,10 +58,14 @@ def _order(roles: tuple[str, ...], speakers: tuple[str, ...], learnt: str) -> tu
         wrong |= UNKNOWN if strange else 0
     first = next((i for i, role in enumerate(roles) if role in {learnt, CALLER}), len(roles))
     if first < len(roles):
-        wrong |= NO_USER if learnt not in _ASKING and not _ASKING.intersection(roles[:first]) else 0
+        wrong |= 0 if _asks(learnt) or any(map(_asks, roles[:first])) else NO_USER
         wrong |= LAST if roles[-1] not in {learnt, CALLER} else 0
-    wrong |= TWICE if any(one == two and one in _USERS for one, two in pairwise(roles)) else 0
+    wrong |= TWICE if any(one == two and one.lower() in _USERS for one, two in pairwise(roles)) else 0
     return wrong, strange
+
+
+def _asks(role: str) -> bool:
+    return role.lower() in _ASKING
 
 
 def _calls(messages: Sequence[dict[str, Any]]) -> int:
@@ -125,12 +125,14 @@ def _ordered(turns: Turns, known: tuple[str, ...], learnt: str) -> Columns:
     """Return what `speakers` finds in plain chats: as `_order` says of each, of all at once."""
     count, filled = len(turns.roles), turns.counts > 0
     answer = turns.first(turns.where(learnt, CALLER))
-    order = np.where((answer < count) & (turns.first(turns.where("user", "human", "tool")) >= answer), NO_USER, 0)
+    asked = turns.first(turns.where(*filter(_asks, turns.words)))
+    order = np.where((answer < count) & (asked >= answer), NO_USER, 0)
     last = turns.roles[turns.starts[filled] + turns.counts[filled] - 1]
     ends = np.zeros(len(order), bool)
     ends[filled] = np.array([word in {learnt, CALLER} for word in turns.words], dtype=bool)[last]
     order[(answer < count) & ~ends] |= LAST
-    twice = turns.where(*_USERS)[1:] & (turns.roles[1:] == turns.roles[:-1])
+    users = turns.where(*(word for word in turns.words if word.lower() in _USERS))
+    twice = users[1:] & (turns.roles[1:] == turns.roles[:-1])
     owners = np.repeat(np.arange(len(turns.counts)), turns.counts)
     order[owners[1:][twice & (owners[1:] == owners[:-1])]] |= TWICE
     strange = [""] * len(order)
@@ -169,13 +171,13 @@ def _silent(messages: Sequence[dict[str, Any]], learnt: str) -> tuple[int, int, 
     """Return how many turns are empty and learnt from, empty otherwise, a mere None."""
     hollow = mute = unsaid = 0
     for message in messages:
-        said = message.get("content", message.get("value"))
+        said = content_of(message)
         if not isinstance(said, str):
             continue
         if not said.strip():
             silent = not (message.get("tool_calls") or message.get("reasoning_content"))
-            hollow += silent and _role(message) == learnt
-            mute += silent and _role(message) not in {learnt, "system"}  # no instruction is one, too
+            hollow += silent and role_of(message) == learnt
+            mute += silent and role_of(message) not in {learnt, "system"}  # no instruction is one, too
         else:
             unsaid += said.strip().lower() in _NAMELESS
     return hollow, mute, unsaid
@@ -302,7 +304,7 @@ def _parting(one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -> 
     """Return who speaks in the first turns in which two chats differ, None where they do not."""
     for turns in zip_longest(one, other):
         if turns[0] != turns[1]:
-            return {_role(turn) for turn in turns if turn is not None}
+            return {role_of(turn) for turn in turns if turn is not None}
     return None
 
 

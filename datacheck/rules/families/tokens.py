@@ -17,6 +17,7 @@ from datacheck.rules.turns import CALLER, Turns, chats_in, pairs_of, turns_of
 from datacheck.sample import Block, Column
 from datacheck.schema.model import Schema, TokenizerSpec
 from datacheck.table import Rows
+from datacheck.tokens import content_of, role_of
 
 Array = np.ndarray[Any, Any]
 
@@ -195,11 +196,10 @@ def _before(messages: list[dict[str, Any]], speaker: str, total: int, around: in
     """
     first, answers = UNTOLD, 0
     for message in messages:
-        role = message["role"] if "role" in message else message.get("from")
-        if role in {speaker, CALLER}:
+        if role_of(message) in {speaker, CALLER}:
             answers += 1
             if first == UNTOLD:
-                said = message.get("content", message.get("value"))  # the words of ShareGPT: from, value
+                said = content_of(message)
                 first = total if isinstance(said, str) and said[:1].strip() else first
         if first == UNTOLD:  # nobody asks for the bytes behind it
             total += len(orjson.dumps(message)) + around

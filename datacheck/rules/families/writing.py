@@ -18,7 +18,7 @@ from datacheck.rules.scripts import BITS, LETTERS, scripts
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
 from datacheck.table import Measured, Rows
-from datacheck.tokens import messages_of
+from datacheck.tokens import content_of, messages_of
 
 Array = np.ndarray[Any, Any]
 
@@ -288,7 +288,7 @@ def repetition(column: Column, spec: FieldSpec) -> Columns:
     for i in np.flatnonzero(column.lengths >= _LEAST).tolist():
         text = column.objects[i]
         if column.kind == "json":
-            said = [m.get("content", m.get("value")) for m in messages_of(text)] if spec.role == "chat" else [text]
+            said = list(map(content_of, messages_of(text))) if spec.role == "chat" else [text]
             text = "\n".join(part for part in said if isinstance(part, str))
         values[:, i] = _repeated(text[:_MOST])
     present = column.lengths >= _LEAST
