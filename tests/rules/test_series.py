@@ -453,6 +453,28 @@ def test_pictures_beside_a_stream_without_a_role_stop_while_it_moves():
     assert [f for f in said(schema, *rows[:4]) if f.code == "DC513"] == []  # one of four
 
 
+def test_black_pictures_and_objects_at_rest_are_not_frozen():
+    """A picture of one value is dark (DC511); the velocity of a cube that lies there is 0."""
+    schema = """
+    fields: {a: {role: joint_angle, shape: [T, 2]}, v: {shape: [T, 6]}, rgb: {role: image, shape: [T, 2, 2, 3]}}
+    episode: {fps: 10}
+    """
+    rng = np.random.default_rng(9)
+    film, speed = rng.integers(50, 200, (60, 2, 2, 3)).astype(np.uint8), rng.normal(size=(60, 6))
+    row = {"a": rng.normal(size=(60, 2)), "v": speed, "rgb": film}
+    late = np.arange(60) >= 30
+    rest, black = np.where(late[:, None], 0.0, speed), np.where(late[:, None, None, None], 1, film).astype(np.uint8)
+    found = said(schema, row, row | {"v": rest}, row | {"rgb": black})
+    assert [f.code for f in found if f.code in {"DC506", "DC513"}] == []
+    stopped = [row | {"v": np.where(late[:, None], speed[30], speed)}]
+    stopped += [row | {"rgb": np.where(late[:, None, None, None], film[30], film)}]
+    found = said(schema, row, row, *stopped)
+    assert [(f.code, f.rows.tolist()) for f in found if f.code in {"DC506", "DC513"}] == [
+        ("DC506", [2]),
+        ("DC513", [3]),
+    ]
+
+
 def test_commands_show_no_motion_of_what_a_camera_sees():
     schema = "fields: {a: {role: action, shape: [T, 2]}, rgb: {role: image, shape: [T, 2, 2, 3]}}"
     rng = np.random.default_rng(9)

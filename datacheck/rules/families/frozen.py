@@ -68,7 +68,11 @@ def _witnesses(schema: Schema, name: str) -> list[str]:
 
 
 def _same(column: Column, fits: Array) -> Array:
-    """Tell of each step whether the row equals the one before, of the samples that fit."""
+    """Tell of each step whether the row equals the one before, of the samples that fit.
+
+    Notes:
+        Rows of one number do not count: black pictures are DC511's, and the velocity of an object at rest is 0.
+    """
     lengths = column.lengths
     assert lengths is not None
     rows = column.values.reshape(len(column.values), -1)
@@ -80,7 +84,8 @@ def _same(column: Column, fits: Array) -> Array:
     hits = later[same]
     for start in range(0, len(hits), 256):  # pixels are compared in full only where a few of them are equal
         part = hits[start : start + 256]
-        same[np.searchsorted(later, part)] = (rows[part] == rows[part - 1]).all(axis=1)
+        alike = (rows[part] == rows[part - 1]).all(axis=1) & (rows[part] != rows[part, :1]).any(axis=1)
+        same[np.searchsorted(later, part)] = alike
     return same
 
 
@@ -113,7 +118,7 @@ def _frozen(block: Block, schema: Schema, names: Sequence[str]) -> Columns:
 _USES = ("fields.role", "fields.shape", "fields.absent")
 
 
-@measure("frozen", version=2, per="sample", uses=_USES)
+@measure("frozen", version=3, per="sample", uses=_USES)
 def frozen(block: Block, schema: Schema) -> Columns:
     """Rows of a stream that equal the row before, for each field of numbers over time with 6 or more per row.
 
@@ -128,7 +133,7 @@ def _width(column: Column) -> int:
     return prod(column.values.shape[1:]) if column.values.dtype.kind == "f" else 0
 
 
-@measure("frozen_pixels", version=2, per="sample", uses=_USES, depth="deep")
+@measure("frozen_pixels", version=3, per="sample", uses=_USES, depth="deep")
 def frozen_pixels(block: Block, schema: Schema) -> Columns:
     """As `frozen`, of pictures and depth maps."""
     return _frozen(block, schema, _watched(schema, _PIXELS))
@@ -161,7 +166,7 @@ def frozen_stream(rows: Rows, case: Case) -> Iterator[Failure]:
         Runs of rows that equal the one before; at least half of a run's steps move by more than 1 % of the 99th
         percentile of speed. A field counts where it changes at 90 % of the other steps, and in half of all, or, of 20
         episodes and more, in all but a twentieth of them, and where at most 2 % of the moving steps of the other
-        episodes repeat a row. Positions do not count, because objects may rest.
+        episodes repeat a row. Positions do not count, because objects may rest; nor do rows of one number.
     When it is wrong:
         The stream is slower than the rows on purpose: raise ``seconds``.
     Options:
@@ -220,7 +225,8 @@ def frozen_pictures(rows: Rows, case: Case) -> Iterator[Failure]:
     Why it matters:
         The policy learns to act on a picture that is seconds old.
     Measure:
-        Pictures that equal the one before, pixel by pixel, and runs of them as in DC506.
+        Pictures that equal the one before, pixel by pixel, and runs of them as in DC506. Those of one value are
+        DC511's.
     When it is wrong:
         The camera is slower than the rows on purpose: raise ``seconds`` and ``repeats``.
     Options:
