@@ -285,15 +285,18 @@ def segment_ids(rows: Rows, case: Case) -> Iterator[Failure]:
 
 # ------------------------------------------------------------------------------------------- classes that are words
 
-_BYTES, _WORDS = 64, 64  # of one class; classes in one block: more are names, not classes
-_CLASSES, _MANY, _NAMES = 200, 20, 0.1  # most classes, fewest samples, share of long texts among them
+_BYTES = 64  # of the classes of one text
+_CLASSES, _MANY, _NAMES = 200, 20, 0.1  # most classes: more are names; fewest samples, share of long texts among them
 _LETTERS, _LATIN = 4, "\u0250"  # shorter words have a meaning of their own in each case ("AA", "Aa")
 _LESS, _RARE = 3, 100  # times as often as a word in another form of it, or with a letter in which they differ
 _LABELS, _LINE = 1 << 14, 1 << 9  # bytes of a list of labelled objects, and of its first line
 _COLUMNS, _WIDE = 4, 32  # fewest and most of such a list
-_ENDS = " \t\r\n.,;:!?'\""
-_BETWEEN = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=\w)|(?<=\d)[\s_-]+(?=[^\W\d_])")
-_NUMBER = re.compile(rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_ENDS = " \t\r\n.,;:'\""  # and no "?": it is how annotators mark a class as unsure
+_BETWEEN = re.compile(
+    r"(?<=[^\W_])[\s_-]+(?=[^\W\d_])|(?<=[^\W\d_])(?:[\s_]+|-)(?=\d)"
+)  # in front of a number a second sign is a minus
+_NOTATION = re.compile(r"[^\W\d_]\d+[^\W\d_]")  # capitals have a meaning there: "C1CCCCC1" and "c1ccccc1" (SMILES)
+_NUMBER = re.compile(rb"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 
 
 def _is_words(spec: FieldSpec) -> bool:
@@ -311,7 +314,7 @@ def class_words(column: Column, spec: FieldSpec) -> Columns:
     classes = _classes_of_lines if spec.role == "text" else bytes
     words = [classes(word) for word in parts_of(column)]
     short = [word if len(word) <= _BYTES else b"" for word in words]
-    if len(set(short)) > _WORDS:
+    if len({line for word in set(short) for line in word.split(b"\n")} - {b""}) > _CLASSES:
         return {"spelled": [""] * len(column)}
     return {"spelled": [word.decode("utf-8", "replace") for word in short]}
 
@@ -403,7 +406,8 @@ def class_spelling(rows: Rows, case: Case) -> Iterator[Failure]:
 
 def _folded(word: str) -> str:
     """Return a class without capitals, marks at its ends, and separators: "Clearly Fair." as "clearlyfair"."""
-    return _BETWEEN.sub("", word.strip(_ENDS).casefold())
+    word = word.strip(_ENDS)
+    return word if _NOTATION.search(word) else _BETWEEN.sub("", word.casefold())
 
 
 def _forms(often: Mapping[str, int]) -> dict[str, str]:
