@@ -274,3 +274,51 @@ def test_one_joint_that_turns_round_or_one_quaternion_of_a_row_is_no_other_order
     one[3][:, 1:5] = np.roll(one[3][:, 1:5], -1, axis=1)  # half a turn looks like that, too
     assert findings(one) == []
     assert findings([turned(x, -1, 1) if i == 3 else x for i, x in enumerate(poses(joints=1))]) == []
+
+
+def test_contacts_that_few_rows_have_are_not_rounded():
+    """The 64 rows that are looked at one by one hold zeros only; what is pressed for a moment has fractions."""
+    rng = np.random.default_rng(2)
+    forces = [np.zeros((1000, 6)) for _ in range(40)]
+    for i, x in enumerate(forces):
+        for start in range(5, 1000, 400 if i in {3, 17} else 40):
+            x[start : start + (1 if i in {3, 17} else 20)] = rng.normal(size=6)
+    assert findings(forces) == []
+
+
+@pytest.mark.parametrize("values", [1e30, 1e300])
+def test_huge_numbers_are_not_called_whole(values):
+    assert findings([x * values if i == 3 else x for i, x in enumerate(motions())]) == []
+
+
+def test_commands_that_are_off_on_or_back_have_no_cause():
+    commands = [np.sign(x) if i in {3, 17} else np.tanh(x) for i, x in enumerate(motions())]
+    (finding,) = findings(commands, role="action")
+    assert (finding.rows.tolist(), finding.cause) == ([3, 17], None)
+    (finding,) = findings([2 * x for x in commands], role="action")
+    assert finding.cause.kind == "rounded"
+
+
+def test_a_column_that_does_not_change_is_a_setting():
+    """A stiffness of 0.1, and of 10 in few samples."""
+    assert (
+        findings([np.column_stack([x, np.full(len(x), 10.0 if i == 3 else 0.1)]) for i, x in enumerate(motions())])
+        == []
+    )
+
+
+@pytest.mark.parametrize("weights", [[0.5], [0.5, 1.0, 2.0]])
+def test_rows_of_a_hundredfold_weight_are_no_other_unit(weights):
+    rng = np.random.default_rng(3)
+    x = places()
+    x[:, 1] = rng.choice(weights, len(x)) * np.where(rng.uniform(size=len(x)) < 0.02, 100, 1)
+    assert findings([x], shape=["P", 3]) == []
+
+
+@pytest.mark.parametrize("width", [0, 10**12])
+def test_a_child_that_tells_of_no_or_a_million_million_columns_ends_no_rule(width):
+    schema = schema_of({"fields": {"x": {"shape": ["T", "M"]}}})
+    table = measured(schema, [("", Piece(f"s{i:03d}", {"x": x}, Origin("f"))) for i, x in enumerate(motions())])
+    table.columns["x:dims"].values[:5, 1] = width
+    answer = judged(schema, table)
+    assert [v.verdict.value for v in answer.verdicts if v.code == "DC230"] == ["pass"]

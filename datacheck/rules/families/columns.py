@@ -29,6 +29,7 @@ _QUATERNION, _NEAR = 4, 0.02  # columns; of their length from 1
 _MOSTLY, _LARGE = 0.8, 0.5  # of samples or quaternions; of the sum of squares, which is 1
 _AWAY = 0.75  # of the mean: the standard deviation of numbers that lie away from 0
 _CLOUD = 100  # rows: below, the spread of an axis is chance
+_SWITCH, _NO_FRACTIONS = 1.0, float(1 << 23)  # up to it off, on and back; from it on a float32 has no fractions
 _FACTORS = (
     ("deg", "degrees where the others hold radians", math.degrees(1)),
     ("1/100", "hundredths of the others' unit (cm, %)", 100.0),
@@ -135,6 +136,8 @@ def _rows_apart(values: Array, probed: Array) -> _Apart | None:
     if not usual or not _FEW_ROWS <= count <= _FEW_SHARE * len(values) or between > _BETWEEN * count:
         return None
     large, rest = np.sort(values[odd].astype(np.float64)), values[~odd].astype(np.float64)
+    if int((np.diff(large) > 0).sum()) < _FEW_ROWS / 2:  # weights, settings: no measured numbers
+        return None
     if rest.std() > _AWAY * abs(float(rest.mean())) or 20 * int((rest * rest.mean() < 0).sum()) > len(rest):
         return None
     fits = [factor for *_, factor in _FACTORS if _alike(large / factor, rest, 2 * _VOID * usual / factor)]
@@ -245,7 +248,8 @@ def _usual(rows: Rows, least: int) -> _Tables | None:
     if int(known.sum()) < least:
         return None
     widths = rows["dims"][:, 1:].astype(np.int64).prod(axis=1, where=rows["dims"][:, 1:] > 0)
-    width = int(np.bincount(widths[known]).argmax())
+    known &= (widths > 0) & (widths <= MOST_COMPONENTS)
+    width = int(np.bincount(widths[known], minlength=1).argmax())
     at = np.flatnonzero(known & (widths == width))
     if len(at) < least:
         return None
@@ -310,21 +314,28 @@ def _scaled_rows(rows: Rows) -> Iterator[Failure]:
 
 def _rounded(rows: Rows, tables: _Tables, most: int) -> Iterator[Failure]:
     """Yield samples that hold whole numbers only where all others have fractions."""
-    fractions = tables.whole.sum(axis=0) <= most
-    moving = (tables.low < tables.high) & fractions
-    odd = tables.whole[:, fractions].all(axis=1) & (moving.sum(axis=1) > 1)
+    ends = np.stack([tables.low, tables.high])
+    whole = tables.whole & (ends == np.rint(ends)).all(axis=0)  # only some rows are looked at one by one
+    fractions = whole.sum(axis=0) <= most
+    moving = (tables.scatter > 0) & fractions
+    odd = whole[:, fractions].all(axis=1) & (moving.sum(axis=1) > 1)
+    size = np.where(fractions, tables.peak, 0).max(axis=1)
+    odd &= size < _NO_FRACTIONS
     if not 0 < int(odd.sum()) <= most or int(fractions.sum()) < 2:
         return
     few = _mask(rows, tables.at[odd])
     low, high = float(tables.low[odd][:, fractions].min()), float(tables.high[odd][:, fractions].max())
+    switches = bool((size[odd] <= _SWITCH).all())
     yield Failure(
         few,
         f"{those(few, 'hold')} whole numbers only ({shown(low)} to {shown(high)}) in "
         f"{_named(np.flatnonzero(fractions), tables.width)}, where the other {int((~odd).sum()):,} have fractions.",
         measured={"columns": np.flatnonzero(fractions).tolist(), "low": low, "high": high},
-        cause=Cause("numbers were rounded or cast to a type of whole numbers", "rounded"),
+        cause=None if switches else Cause("numbers were rounded or cast to a type of whole numbers", "rounded"),
         kind="rounded",
-        fix="Export these samples again from their source: the fractions are lost.",
+        fix="Look at them: commands of a keyboard are whole. Where numbers were rounded, export them again."
+        if switches
+        else "Export these samples again from their source: the fractions are lost.",
     )
 
 
@@ -349,7 +360,7 @@ def _gaps(tables: _Tables, most: int) -> dict[tuple[int, ...], list[_Gap]]:
         size = logs[order, column]
         steps = np.diff(size)[-most:]
         first = len(order) - len(steps) + int(np.argmax(steps))
-        if steps.max() >= _GAP:
+        if steps.max() >= _GAP and (tables.low < tables.high)[order[first:], column].all():  # else it is a setting
             few = tuple(sorted(order[first:].tolist()))
             found.setdefault(few, []).append(_Gap(column, float(steps.max()), float(size[first - 1] - size[0])))
     return found
@@ -475,7 +486,11 @@ def _axes(rows: Rows, tables: _Tables, odd: Array, usual: int, other: int) -> Fa
         f"other {len(rest):,} it is column {usual} ({_between(rest[:, usual])}, of column {other} "
         f"{_between(rest[:, other])}).",
         measured={"columns": [one, two], "samples": int(odd.sum())},
-        cause=Cause(f"probably columns {one} and {two} exchanged: so they lie as in the others", "exchanged"),
+        cause=Cause(
+            f"probably columns {one} and {two} exchanged, or the clouds turned by 90 degrees: so they lie as in the "
+            "others",
+            "exchanged",
+        ),
         kind="exchanged",
         fix="Look at them; exchange the two columns if another axis is up in these samples.",
     )
