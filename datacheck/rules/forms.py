@@ -44,8 +44,8 @@ _ONE = frozenset([
     "prompt_bytes", "prompts", "quaternions", "reach", "repeats", "rows", "same", "scripts", "set", "shortest",
     "shuffled", "signs", "skew", "spacing", "span", "step", "steps", "strays", "tail", "tail_trained", "tick",
     "tokens", "told", "told_high", "told_low", "top", "trained", "transposed", "turnless", "twins", "unsaid",
-    "upright", "usual_pace", "vanish", "vectors", "vocabulary", "wanted", "worst_id", "wrapped", "wrong", "zero",
-    "zeros",
+    "upright", "usual_pace", "vanish", "vectors", "vocabulary", "wanted", "whole", "worst_id", "wrapped", "wrong",
+    "zero", "zeros",
 ])  # fmt: skip
 _SEVERAL = frozenset([
     "absolute", "agree", "at_high", "at_low", "at_minus", "at_plus", "average", "bands", "box_centres", "box_ends",

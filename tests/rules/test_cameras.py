@@ -1,16 +1,20 @@
 """Cameras, poses, up and image rows: both sides of the limits, causes, what is not judged."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
+from datacheck.rules.base import Case
 from datacheck.rules.families.orientation import flatness
-from datacheck.rules.families.pictures import bands, channels, picture_sizes
+from datacheck.rules.families.pictures import bands, channels, picture_size, picture_sizes
 from datacheck.rules.families.posing import posed
 from datacheck.rules.projection import READINGS, projection
 from datacheck.sample import Column, Origin, Piece, stack
 from datacheck.schema.load import parse_schema
 from datacheck.schema.model import FieldSpec
 from datacheck.sources.facts import About, Facts
+from datacheck.table import Measured, Table
 from datacheck.testing.memory import scan_pieces
 from tests.rules.harness import hand, picture, room, schema_of, standing, view
 
@@ -284,9 +288,10 @@ def test_groups_that_look_the_same_upside_down_and_small_ones_are_not_judged():
 # ------------------------------------------------------------------------------------------ DC315
 
 PHOTO = IMAGE.replace(", origin: bottom_left", "")
+BOXED = PHOTO.rstrip("}") + "}, b: {shape: [4], optional: true}}"
 
 
-def of_sizes(*sizes, folders=()):
+def of_sizes(*sizes, folders=(), beside=PHOTO):
     """Return the findings of DC315 about pictures of these (height, width)."""
     rng = np.random.default_rng(5)
     pieces = [
@@ -299,7 +304,7 @@ def of_sizes(*sizes, folders=()):
         )
         for i, size in enumerate(sizes)
     ]
-    found = scan_pieces(schema_of(PHOTO), [("", piece) for piece in pieces]).findings
+    found = scan_pieces(schema_of(beside), [("", piece) for piece in pieces]).findings
     return [f for f in found if f.code == "DC315"]
 
 
@@ -315,10 +320,19 @@ def of_sizes(*sizes, folders=()):
     ],
 )
 def test_pictures_of_another_size_than_nearly_all_are_named(size, severity, cause):
-    (found,) = of_sizes(*[(24, 32)] * 19, size, size)
+    (found,) = of_sizes(*[(24, 32)] * 19, size, size, beside=BOXED)
     assert (found.severity, found.rows.tolist()) == (severity, [19, 20])
     assert (found.cause.text if found.cause else None) == cause
     assert f"{size[1]} x {size[0]} beside 32 x 24 (2)" in found.message
+
+
+def test_of_pictures_alone_those_taken_upright_are_information():
+    """Photographs of cats and dogs by a telephone: nothing else is in their pixels."""
+    sizes = [*[(24, 32)] * 19, (32, 24)]
+    (found,) = of_sizes(*sizes)
+    assert (found.severity, found.rows.tolist()) == ("info", [19])
+    (found,) = of_sizes(*[(24, 32)] * 19, (12, 16))
+    assert found.severity == "warning"
 
 
 def test_half_of_an_odd_number_is_rounded_either_way():
@@ -349,6 +363,28 @@ def test_folders_are_judged_each_by_itself_and_small_ones_only_with_those_named_
     assert of_sizes(*thumbnails, folders=["full"] * 40 + ["small"] * 3) == []
     (found,) = of_sizes(*thumbnails, folders=[f"episode_{i}/top" for i in range(43)])
     assert found.rows.tolist() == [40, 41, 42]
+
+
+def test_a_size_for_each_of_many_folders_takes_little_memory():
+    """Of 1,500 folders of twenty pictures each has a size of its own, and one picture of half of it."""
+    size, count = np.repeat(2 * np.arange(10, 1510), 20), 30_000
+    sizes = np.stack([size, 2 * size], axis=1)
+    sizes[::20] //= 2
+    keys = [f"{i // 20:05d}/{i % 20:02d}.png" for i in range(count)]
+    columns = {":i:size": Measured(sizes, np.ones(count, bool))}
+    table = Table(
+        keys, keys, [""] * count, [""] * count, [""] * count, np.zeros(count, np.int8), [""] * count,
+        np.zeros(count, np.int64), columns,
+    )  # fmt: skip
+    schema = schema_of(PHOTO)
+    case = Case(schema, "", FieldSpec(), picture_size.defaults)
+    rows = table.rows(np.arange(count))
+    tracemalloc.start()
+    (found,) = picture_size.judge(rows, case)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.flatnonzero(found.mask).tolist() == list(range(0, count, 20))
+    assert most < 25e6
 
 
 def test_channels_may_come_first_and_a_film_has_the_size_of_its_pictures():
@@ -393,6 +429,16 @@ def test_images_with_red_and_blue_exchanged_are_named():
 )
 def test_images_whose_colours_say_nothing(colours):
     assert exchanged(*colours) == []
+
+
+def test_the_usual_colours_are_those_of_the_same_group():
+    pieces = [
+        ("", Piece(f"s{n:03d}", {"i": coloured(n, colour)}, Origin("f"), group, {}))
+        for n, (group, colour) in enumerate([("a", WARM)] * 19 + [("a", COLD)] + [("b", (10, 200, 10))] * 30)
+    ]
+    (found,) = [f for f in scan_pieces(schema_of(PHOTO), pieces).findings if f.code == "DC317"]
+    assert found.rows.tolist() == [19]
+    assert found.expected["means"] == pytest.approx(WARM, abs=2)
 
 
 def test_photographs_of_many_scenes_have_colours_of_their_own():

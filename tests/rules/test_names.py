@@ -293,6 +293,7 @@ def test_without_groups_the_folders_of_many_are_judged(whole, cut):
         [range(30)] * 16 + [LACKS] * 3,  # holes are usual
         [range(20 + n) for n in range(20)],  # clips of different lengths
         [range(19)] * 20 + [LACKS],  # short ones are not judged
+        [range(30)] * 19 + [[*range(30), 20_230_412]],  # a picture that is named by its date
         [range(30)] * 5 + [range(0, 300, 7)] * 5 + [sorted(np.random.default_rng(3).permutation(999)[:30])] * 9,
     ],
 )

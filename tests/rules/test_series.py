@@ -403,6 +403,11 @@ def test_a_stream_is_frozen_for_a_second_while_the_robot_moves(length, robot, dt
     assert brief(said(FROZEN, sample), "DC506") == wanted
 
 
+def test_joints_in_ticks_of_their_encoders_move_too():
+    q = np.cumsum(np.random.default_rng(6).integers(5, 10, (100, 2)), axis=0)
+    assert brief(said(FROZEN, {"q": q, "s": stream(35, 11)}), "DC506") == [("frozen", "warning", [0])]
+
+
 @pytest.mark.parametrize(("episodes", "stopped", "wanted"), [(80, 4, [0, 1, 2, 3]), (80, 5, None), (19, 1, None)])
 def test_a_stream_may_stop_for_good_in_few_episodes_while_the_action_moves(episodes, stopped, wanted):
     schema = "fields: {action: {role: action, shape: [T, 2]}, s: {shape: [T, 6]}}\nepisode: {fps: 10}"

@@ -366,6 +366,7 @@ def test_what_may_well_stand_still_is_not_dead():
         ("rate", 8000, 16000, 3, True), ("audio/sampling_rate", 8000, 16000, 1, True), ("fps", 30.0, 25.0, 2, True),
         ("frame_time", 1 / 30, 1 / 60, 3, True), ("rate", 8000, 16000, 7, False), ("label", 0, 1, 3, False),
         ("heart_rate", 80, 90, 3, False), ("rate", 8000, 8000, 3, False), ("audio.sampling_rate", 8000, 16000, 1, True),
+        ("dt", 1 / 120, 0.008333, 3, False),
     ],
 )  # fmt: skip
 def test_few_recordings_of_another_rate_are_told(name, usual, other, odd, told):
@@ -378,6 +379,30 @@ def test_few_recordings_of_another_rate_are_told(name, usual, other, odd, told):
         assert (finding.rows.tolist(), finding.severity.value, finding.cause) == (list(range(odd)), "warning", None)
     if told and name == "rate":
         assert finding.message == "3 samples have rate 16,000; the other 57 have 8,000."
+
+
+def test_rates_that_three_digits_do_not_tell_apart_are_shown_with_more():
+    schema = {"fields": {"fps": {"shape": []}, "t": {"role": "text"}}}
+    samples = [{"fps": np.array(29.97 if i == 3 else 30.0), "t": f"word {i}"} for i in range(60)]
+    assert found(schema, samples)["DC226"].message == "1 sample has fps 29.97; the other 59 have 30."
+
+
+@pytest.mark.parametrize(("name", "told"), [("force", False), ("joint_vel", False), ("reward", False), ("sound", True)])
+def test_forces_and_speeds_of_what_rests_are_0(name, told):
+    rng = np.random.default_rng(0)
+    schema = {"fields": {name: {"shape": ["N"]}, "t": {"role": "text"}}}
+    samples = [{name: np.zeros(40) if i < 3 else rng.normal(size=40), "t": f"word {i}"} for i in range(60)]
+    assert ("DC226" in found(schema, samples)) is told
+    samples[0] = {name: np.full(40, 0.5), "t": "stuck"}
+    assert "DC226" in found(schema, samples)
+
+
+def test_clipped_samples_are_told_where_they_are_few():
+    """Those that reach -1 and 1 in all dimensions end at whole numbers, as rounded ones do."""
+    rng = np.random.default_rng(0)
+    schema = {"fields": {"a": {"role": "action", "shape": ["T", 2]}}}
+    samples = [{"a": np.clip((2.0 if i % 5 == 0 else 0.2) * rng.normal(size=(60, 2)), -1, 1)} for i in range(40)]
+    assert "exactly" in found(schema, samples)["DC225"].message
 
 
 @pytest.mark.parametrize(

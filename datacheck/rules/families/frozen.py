@@ -95,7 +95,8 @@ def _frozen(block: Block, schema: Schema, names: Sequence[str]) -> Columns:
         column = block.fields.get(name)
         if column is None or column.lengths is None or not is_numeric(column) or column.values.ndim < 2:
             continue
-        rows = [c for c in series(block, _witnesses(schema, name)) if c.values.dtype.kind == "f"]
+        rows = series(block, _witnesses(schema, name))
+        rows = rows if states(schema) else [c for c in rows if c.values.dtype.kind == "f"]  # whole numbers may count
         told = moving(rows, [column])
         if told is None:
             continue

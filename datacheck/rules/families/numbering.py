@@ -120,10 +120,13 @@ def _of_kind(folders: dict[str, list[int]], rows: Rows, case: Case) -> Iterator[
             continue
         every += 1
         ends, usual = _holes(numbers[0], case)
+        gone = int((np.diff(ends, axis=1) // usual - 1).sum())
+        if gone > len(places):  # a date among the frames: no such number of files is gone
+            continue
         whole += len(set(np.diff(np.sort(numbers[0])).tolist())) == 1
         if len(ends):
             cut += 1
-            missing += int((np.diff(ends, axis=1) // usual - 1).sum())
+            missing += gone
             behind[np.array(places)[np.isin(numbers[0], ends[:, 1])]] = True
             holes += _named(folder, ends, usual)
     if cut and every >= int(case.options["folders"]) and whole >= float(case.options["whole"]) * every:

@@ -266,14 +266,15 @@ def channel_order(rows: Rows, case: Case) -> Iterator[Failure]:
         ``cv2.imread`` and ``cv2.imwrite`` order the channels blue, green, red.
     """
     known = rows.measured("channels")
-    bad = np.zeros(len(rows), bool)
+    bad, others = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
     for _, places in rows.by_group():
         mine = places[known[places]]
         if len(mine) >= int(case.options["samples"]):
             bad[mine] = _exchanged(rows["channels"][mine], float(case.options["share"]), float(case.options["apart"]))
+            others[mine] = ~bad[mine] & bad[mine].any()
     if bad.any():
         mean = np.median(rows["channels"][bad], axis=0).round(1).tolist()
-        usual = np.median(rows["channels"][known & ~bad], axis=0).round(1).tolist()
+        usual = np.median(rows["channels"][others], axis=0).round(1).tolist()
         yield Failure(
             bad,
             f"{those(bad, 'have')} the first and the third channel exchanged against the others of their group: means "
@@ -347,7 +348,7 @@ def picture_size(rows: Rows, case: Case) -> Iterator[Failure]:
         Boxes, key points and camera matrices are in pixels: they fit no picture that was turned or scaled.
     Measure:
         Height and width as stored; EXIF orientation is not applied. No pixel is read. Sizes of a tenth of the pictures
-        and more are usual.
+        and more are usual. Where a dataset holds pictures alone, turned ones are information: some were taken upright.
     When it is wrong:
         Some photographs were taken upright, or with another camera: nothing in pixels belongs to them.
     Options:
@@ -376,31 +377,40 @@ def picture_size(rows: Rows, case: Case) -> Iterator[Failure]:
     within = _folders(files) if columns else (files, files)
     for column in columns:
         known, sizes = rows.measured(column), rows[column]
-        masks: dict[tuple[str, str], Array] = {}
+        kinds: dict[str, dict[str, list[int]]] = {}
         for mine in _together(files, within, known, least):
             for size, usual, kind in _odd(sizes[mine], float(case.options["share"])):
-                mask = masks.setdefault((kind, f"{_shown(size)} beside {_shown(usual)}"), known & False)
-                mask[mine[(sizes[mine] == size).all(axis=1)]] = True
-        for kind in sorted({kind for kind, _ in masks}):
-            said = {words: mask for (k, words), mask in masks.items() if k == kind}
-            yield _of_size(column[1:].removesuffix(":size"), kind, said)
+                words = f"{_shown(size)} beside {_shown(usual)}"
+                places = kinds.setdefault(kind, {}).setdefault(words, [])
+                places += mine[(sizes[mine] == size).all(axis=1)].tolist()
+        for kind, said in sorted(kinds.items()):
+            yield _of_size(column[1:].removesuffix(":size"), kind, said, rows, case)
 
 
-def _of_size(name: str, kind: str, said: dict[str, Array]) -> Failure:
-    """Return the finding of one kind; `said` holds the pictures by the words about their size."""
-    mask = np.logical_or.reduce(list(said.values()))
+def _of_size(name: str, kind: str, said: dict[str, list[int]], rows: Rows, case: Case) -> Failure:
+    """Return the finding of one kind; `said` holds the places of the pictures by the words about their size."""
+    mask = np.zeros(len(rows), bool)
+    for places in said.values():
+        mask[places] = True
+    harmless = kind == "other" or (kind.startswith("turned") and _pictures_alone(name, rows, case.schema))
     cause = Cause(f"probably {kind}", kind.partition(" ")[0], explains=int(mask.sum()))
     return Failure(
         mask,
         f"{those(mask, 'have')} pictures of another size than nearly all others (width x height): "
-        f"{listed(f'{words} ({int(some.sum()):,})' for words, some in said.items())}.",
+        f"{listed(f'{words} ({len(some):,})' for words, some in said.items())}.",
         measured={"sizes": list(said)[:10]},
         cause=cause if kind != "other" else None,
         fix="Export these pictures again as the others were, or transform what is given in their pixels.",
-        severity=Severity.INFO if kind == "other" else None,
+        severity=Severity.INFO if harmless else None,
         kind=kind,
         extra=(name,),
     )
+
+
+def _pictures_alone(name: str, rows: Rows, schema: Schema) -> bool:
+    """Tell whether samples hold a picture and nothing else that is in its pixels: no boxes, and no file of cameras."""
+    others = [other for other, spec in schema.stored.items() if other != name and spec.role != "class"]
+    return not others and bool(rows.measured(f":{name}:size").all())
 
 
 def _folders(files: Texts) -> tuple[Texts, Texts]:

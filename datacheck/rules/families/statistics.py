@@ -46,6 +46,7 @@ _PEAKS = frozenset({"action", "joint_angle", "value"})
 _STRAYS = frozenset({"points", "joints", "position", "pose", "action", "joint_angle", "value"})
 _ALIKE = 10.0  # the others lie within one decade
 _FULL = 255.0
+_SAME_PACE = 2e-4  # of a rate: less is how many digits were written, and 30 is not 29.97
 _NEARLY_ALL = 0.9  # of the samples: the others are exceptions
 _ALL_BUT_FEW, _NO_LABEL, _SETTINGS = 0.95, 100, 4  # the same of other numbers, their size, and how many there are
 _FEWEST, _KINDS = 3, 8  # samples of one number far beyond all others, and different numbers of these
@@ -53,9 +54,12 @@ _SEVERAL = 16  # numbers that are all the same by no accident
 _STEADY = 0.05  # of the logarithm: what differs by less than half is no outlier, however alike the others are
 
 
-@measure("piles", version=2, applies=lambda s: leaf(s) and s.role == "action" and not s.values, uses=("shape",))
+@measure("piles", version=3, applies=lambda s: leaf(s) and s.role == "action" and not s.values, uses=("shape",))
 def piles(column: Column, spec: FieldSpec) -> Columns:
-    """How often a sample's extremes occur, per component: `piled` rows, `at_low`, `at_high`; of floats only."""
+    """How often a sample's extremes occur, per component: `piled` rows, `at_low`, `at_high`; of floats only.
+
+    `whole`: all numbers of several rows are whole.
+    """
     if not is_numeric(column) or column.values.dtype.kind != "f":
         return {}
     values, lengths, fits = components(column, spec)
@@ -65,12 +69,15 @@ def piles(column: Column, spec: FieldSpec) -> Columns:
             "piled": Measured(fits.astype(np.int64), fits),
             "at_low": Measured(one, fits),
             "at_high": Measured(one, fits),
+            "whole": Measured(np.zeros(len(column), bool), fits),
         }
     low, high = reduced(np.minimum, values, lengths), reduced(np.maximum, values, lengths)
     at_low = reduced(np.add, values == np.repeat(low, lengths, axis=1), lengths)
     at_high = reduced(np.add, values == np.repeat(high, lengths, axis=1), lengths)
+    whole = reduced(np.minimum, (values == np.rint(values)).all(axis=0).view(np.uint8), lengths) > 0
     known = lengths > 0
     return {
+        "whole": Measured(whole, known),
         "piled": Measured(lengths, known),
         "at_low": Measured(at_low.T.astype(np.int64), known),
         "at_high": Measured(at_high.T.astype(np.int64), known),
@@ -117,7 +124,7 @@ def saturated(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     Reference:
         Wikipedia, "Clipping (signal processing)"; robosuite clips actions to -1..1 before they are stored.
     """
-    known = rows.measured("piled", "min")
+    known = rows.measured("piled", "whole", "min")
     wide = known & too_wide(rows, case.spec)
     if wide.any():
         yield Skip(wide, f"more than {MOST_COMPONENTS} dimensions")
@@ -141,9 +148,8 @@ def saturated(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
 
 
 def _few_whole(rows: Rows, known: Array) -> Array:
-    """Tell which samples, fewer than half, end at whole numbers throughout: they were rounded (DC230), not clipped."""
-    ends = np.concatenate([rows["min"], rows["max"]], axis=1)
-    whole: Array = known & (ends == np.rint(ends)).all(axis=1)
+    """Tell which samples, fewer than half, hold whole numbers only: they were rounded (DC230), not clipped."""
+    whole: Array = known & (rows["whole"] > 0)
     return whole & (2 * int(whole.sum()) < int(known.sum()))
 
 
@@ -199,10 +205,10 @@ def outlier_sample(rows: Rows, case: Case) -> Iterator[Failure]:
         Robust z = (x - median) / (1.4826 MAD), of the logarithm where all values are above 0 (scatter at least 0.05),
         within the group where groups are large enough, else over the split. Of size, distance and values what is beyond
         ``far`` is a warning, and an error where a unit explains it. Without a role: ``far`` times the median. A sample
-        of one value has 16 numbers or more, and the others go beyond that value on both sides: counts and switches
-        may well be 0 throughout. It is a warning, as are another rate and a number far beyond all others. Of other
-        single numbers whole ones below 100 are labels or counts, and of more than four different values none is a
-        setting: they are passed over.
+        of one value has 16 numbers or more, and the others go beyond that value on both sides: counts and switches may
+        well be 0 throughout, and so may speeds, forces and differences, by their names. It is a warning, as are another
+        rate and a number far beyond all others. Of other single numbers whole ones below 100 are labels or counts, and
+        of more than four different values none is a setting: they are passed over.
     When it is wrong:
         Rare things are rare: declare what they may be, or raise ``far``.
     Options:
@@ -280,6 +286,8 @@ def _constant(rows: Rows, case: Case) -> Iterator[Failure]:
     if not still.any() or int(known.sum()) < int(case.options["least"]):
         return
     values = sorted(set(low[still]))
+    if values == [0] and re.search(_AT_REST, case.name.lower()):
+        return
     around = known & (low < values[0]) & (high > values[-1])  # counts begin at 0, and some are 0 only
     kinds = len(np.unique(np.stack([low[around], high[around]]), axis=1).T)  # switches have few
     if int(around.sum()) < _NEARLY_ALL * int(known.sum()) or kinds < int(case.options["distinct"]):
@@ -306,17 +314,19 @@ def _other_setting(rows: Rows, case: Case) -> Iterator[Failure]:
     if 2 * total < int(case.options["least"]):
         return
     usual = float(np.median(values[known]))
-    odd = known & (values != usual)
+    odd = known & (np.abs(values - usual) > (_SAME_PACE * abs(usual) if pace else 0))
     count = total - int(odd.sum())
     if not odd.any() or count < (_NEARLY_ALL if pace else _ALL_BUT_FEW) * total:
         return
     found = np.unique(values[odd])
     if not pace and not _is_setting(found, usual):
         return
-    others = [shown(float(value), case.spec.unit) for value in found]
+    others, most = [shown(float(value), case.spec.unit) for value in found], shown(usual, case.spec.unit)
+    if most in others:  # three digits do not tell them apart
+        others, most = [f"{value:.9g}" for value in found.tolist()], f"{usual:.9g}"
     yield Failure(
         odd,
-        f"{those(odd, 'have')} {case.name} {listed(others)}; the other {count:,} have {shown(usual, case.spec.unit)}.",
+        f"{those(odd, 'have')} {case.name} {listed(others)}; the other {count:,} have {most}.",
         measured={"usual": usual},
         severity=Severity.WARNING if pace else None,
         kind="pace" if pace else "setting",
@@ -637,6 +647,7 @@ _IGNORED = frozenset({250, 253, 254, 255})  # what labels that do not count are 
 
 _LABELLED = frozenset({"class", "segment"})
 _PLACES = SPATIAL_ROLES | {"pose", "transform"}
+_AT_REST = RATE_NAMES + r"|veloc|speed|force|delta|displ|motion|diff|error|resid|reward|contact"  # 0 of what rests
 _NO_PLACES = RATE_NAMES + r"|normal|rgb|colou?r|flow|delta|offset|displ|motion|diff|grad|noise|error|resid"
 
 
