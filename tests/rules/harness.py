@@ -1,7 +1,7 @@
 """A scan without files: samples written in a compact YAML, measured in blocks, judged by the whole catalogue.
 
-A sample is a mapping of fields; ``n`` repeats it, ``key``, ``split``, ``group``, ``facts`` and ``unreadable`` say the
-rest. A value is a number, a list, a text, ``{json: ...}``, or one of the makers:
+A sample is a mapping of fields; ``n`` repeats it, ``key``, ``file``, ``split``, ``group``, ``facts`` and
+``unreadable`` say the rest. A value is a number, a list, a text, ``{json: ...}``, or one of the makers:
 
     {normal: shape, scale}  {box: [P, 3], size, at}  {full: shape, value}  {choice: shape, among}
     {ramp: [T, k], to, moves, clip}: waves of that amplitude; only the first `moves` steps move; cut at +-`clip`
@@ -214,7 +214,7 @@ MAKERS = {
     "normal": _normal, "box": _box, "choice": _choice, "ramp": _ramp, "walk": _walk, "film": _film, "hand": _hand,
     "full": lambda rng, shape, value: np.full(shape, value, dtype=np.float32),
 }  # fmt: skip
-_WORDS = {"n", "key", "split", "group", "facts", "unreadable"}
+_WORDS = {"n", "key", "file", "split", "group", "facts", "unreadable"}
 
 
 def pieces_of(samples: list[dict[str, Any]]) -> list[tuple[str, Piece | str]]:
@@ -229,7 +229,8 @@ def pieces_of(samples: list[dict[str, Any]]) -> list[tuple[str, Piece | str]]:
                 continue
             fields = {name: value_of(said, number) for name, said in sample.items() if name not in _WORDS}
             facts = {"id": key} | {name: value_of(v, number) for name, v in sample.get("facts", {}).items()}
-            found.append((sample.get("split", ""), Piece(key, fields, Origin(key), sample.get("group", ""), facts)))
+            origin = Origin(sample.get("file", key))
+            found.append((sample.get("split", ""), Piece(key, fields, origin, sample.get("group", ""), facts)))
     return found
 
 

@@ -561,13 +561,15 @@ def test_a_split_with_a_damaged_file_is_not_called_small():
     text = """
     schema: {fields: {x: {role: value, shape: [8]}}, splits: {key: file, disjoint: [train, val]}}
     samples:
-      - {n: 300, split: train, x: {normal: [8]}}
+      - {n: 300, file: train.npz, split: train, x: {normal: [8]}}
       - {n: 1, split: val, x: {normal: [8]}}
       - {split: val, key: shard, unreadable: "DC101 truncated"}
     """
     assert "DC805" not in codes(scan(text)[0])
     whole = text.replace('key: shard, unreadable: "DC101 truncated"', "x: {normal: [8]}")
     assert "DC805" in codes(scan(whole)[0])
+    alone = text.replace("file: train.npz, ", "")  # each file is a sample: the damaged one holds no more than one
+    assert "DC805" in codes(scan(alone)[0])
 
 
 @pytest.mark.parametrize(("own", "found"), [(9, False), (10, True)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -265,13 +265,16 @@ def _best(name: str, records: Any) -> _Found:
     if not isinstance(records, list):
         return _NO
     first = (record for record in records[:_RECORDS] if isinstance(record, dict))
-    keys = sorted({key for record in first for key, value in list(record.items())[:_KEYS] if _is_matrix(value)})[:_KEYS]
-    return max((_under(name, key, records) for key in keys), default=_NO)
+    keys = {key for record in first for key, value in islice(record.items(), _KEYS) if _is_matrix(value)}
+    held: dict[str, list[tuple[int, Any]]] = {key: [] for key in sorted(keys)[:_KEYS]}
+    for i, record in enumerate(records if held else ()):  # once: there may be millions of other records
+        for key in held.keys() & record.keys() if isinstance(record, dict) else ():
+            if _is_matrix(record[key]):
+                held[key].append((i, record[key]))
+    return max((_under(name, key, found) for key, found in held.items()), default=_NO)
 
 
-def _under(name: str, key: str, records: list[Any]) -> _Found:
-    held = [(i, record[key]) for i, record in enumerate(records) if isinstance(record, dict) and key in record]
-    held = [(i, value) for i, value in held if _is_matrix(value)]
+def _under(name: str, key: str, held: list[tuple[int, Any]]) -> _Found:
     matrices = np.array([value for _, value in held], dtype=np.float64)
     row, column = (np.abs(m - _END).max(axis=1) <= 1e-6 for m in (matrices[:, 3], matrices[:, :, 3]))
     places = np.array([i for i, _ in held])[column & ~row].tolist()

@@ -264,8 +264,8 @@ def lopsided_split(rows: Rows, case: Case) -> Iterator[Failure]:
     """A split is empty, tiny, or lacks a class that the others have.
 
     What:
-        Splits of which no sample can be read. Of splits all of whose files can be read: those with less than 1 % of
-        all samples; classes that a split lacks though at the rate of the other splits several of its samples would
+        Splits of which no sample can be read. Of others, where files of several samples can all be read: those with
+        less than 1 % of all samples; classes that a split lacks though at the rate of the other splits several of its samples would
         have them, and a random split would lack them less than once in 100 times.
     Why it matters:
         An empty validation split gives a metric of 0 or NaN, a tiny one noise; a class that is never validated may be
@@ -300,6 +300,7 @@ def lopsided_split(rows: Rows, case: Case) -> Iterator[Failure]:
     readable = rows.table.status[rows.index] == CHECKED
     sizes = np.bincount(rank[rank >= 0], minlength=len(order))
     least = float(case.options["share"])
+    several = len(np.unique(rows.files.rows[readable])) < int(readable.sum())
     for place, split in enumerate(order):
         mine = rank == place
         if not (mine & readable).any() and readable.any():
@@ -312,7 +313,8 @@ def lopsided_split(rows: Rows, case: Case) -> Iterator[Failure]:
                 fix="Mend these files or download them again; the errors of their own say what is wrong.",
                 kind=f"empty:{split}",
             )
-        if (mine & ~readable).any():  # a file that cannot be read may hold any number of samples
+        lost = bool((mine & ~readable).any())
+        if lost and (several or not (mine & readable).any()):  # such a file may hold any number of samples
             continue
         if sizes[place] < least * sizes.sum():
             share = sizes[place] / sizes.sum()
