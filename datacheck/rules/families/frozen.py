@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -26,6 +27,7 @@ _MOVING = frozenset(
 _LEAST = 6  # numbers per row: fewer are often equal for good reasons (a gripper at rest)
 _UNSURE = 0.2  # share of episodes in which a camera stands still beside a stream that may be no robot's
 _RESTS = 0.02  # share of moving steps of the other episodes that repeat a row: simulated objects rest, sensors do not
+_STREAMS, _WITNESSES = 64, 9  # that are looked at: a file may have thousands
 _FEW, _EPISODES = 0.05, 20  # share of episodes whose stream stops for good; of how many at least
 
 
@@ -48,23 +50,24 @@ def _over_time(schema: Schema) -> dict[str, FieldSpec]:
     return {name: s for name, s in stored if not s.is_text and _axis(s) is not None and _axis(s) in axes}
 
 
-def _watched(schema: Schema, roles: frozenset[str | None]) -> list[str]:
-    return [name for name, spec in _over_time(schema).items() if spec.role in roles and _witnesses(schema, name)]
-
-
-def _witnesses(schema: Schema, name: str) -> list[str]:
-    """Return the fields that show whether the robot moves while another one is repeated.
+def _watched(schema: Schema, roles: frozenset[str | None]) -> dict[str, list[str]]:
+    """Return the fields that may stand still, each with those that show whether the robot moves meanwhile.
 
     Notes:
         The declared states, else any other rows of numbers. Commands say nothing of pictures: a robot may not follow.
     """
-    known = states(schema)
-    if known:
-        return [state for state in known if state != name]
-    every = _over_time(schema)
-    roles = _MOVING if every[name].role in _PIXELS else _MOVING | {"action"}
-    wide = {n for n, spec in every.items() if len(spec.shape or ()) == 2 and spec.role in roles}  # no clocks, counters
-    return [n for n, spec in every.items() if n != name and n in wide and _axis(spec) == _axis(every[name])]
+    known, every = states(schema)[:_WITNESSES], _over_time(schema)
+    moving = _MOVING if roles == _PIXELS else _MOVING | {"action"}
+    rows: dict[str | int | None, list[str]] = {}
+    for name, spec in every.items():
+        if len(spec.shape or ()) == 2 and spec.role in moving:  # no clocks, counters
+            rows.setdefault(_axis(spec), []).append(name)
+    found = {}
+    for name in islice((n for n, spec in every.items() if spec.role in roles), _STREAMS):
+        beside = known or rows.get(_axis(every[name]), [])[:_WITNESSES]
+        if others := [n for n in beside if n != name]:
+            found[name] = others
+    return found
 
 
 def _same(column: Column, fits: Array) -> Array:
@@ -89,15 +92,19 @@ def _same(column: Column, fits: Array) -> Array:
     return same
 
 
-def _frozen(block: Block, schema: Schema, names: Sequence[str]) -> Columns:
+def _frozen(block: Block, schema: Schema, watched: Mapping[str, Sequence[str]]) -> Columns:
     found: dict[str, Measured] = {}
-    for name in names:
+    declared = bool(states(schema))
+    motions: dict[tuple[tuple[str, ...], bytes], tuple[Array, Array, Array] | None] = {}
+    for name, witnesses in watched.items():
         column = block.fields.get(name)
         if column is None or column.lengths is None or not is_numeric(column) or column.values.ndim < 2:
             continue
-        rows = series(block, _witnesses(schema, name))
-        rows = rows if states(schema) else [c for c in rows if c.values.dtype.kind == "f"]  # whole numbers may count
-        told = moving(rows, [column])
+        kind = tuple(witnesses), column.lengths.tobytes()
+        if kind not in motions:  # of most fields the witnesses are the same
+            rows = series(block, witnesses)
+            motions[kind] = moving([c for c in rows if declared or c.values.dtype.kind == "f"], [column])  # no counters
+        told = motions[kind]
         if told is None:
             continue
         moves, count, fits = told
@@ -126,7 +133,8 @@ def frozen(block: Block, schema: Schema) -> Columns:
     `<field>:frozen`: steps in runs of at least each of `series.RUNS` during half of which another field moves;
     `:alike`: in any such run; `:repeats`: such steps while another field moves, of `:moves`; `:steps`.
     """
-    wide = [n for n in _watched(schema, _OTHER) if n in block.fields and _width(block.fields[n]) >= _LEAST]
+    watched = _watched(schema, _OTHER)
+    wide = {n: others for n, others in watched.items() if n in block.fields and _width(block.fields[n]) >= _LEAST}
     return _frozen(block, schema, wide)
 
 
@@ -194,7 +202,7 @@ def frozen_stream(rows: Rows, case: Case) -> Iterator[Failure]:
         Robot recordings of several sensors: one stream stalls while the others run on.
     """
     place = _place(case)
-    for name in _watched(case.schema, _OTHER):
+    for name, beside in _watched(case.schema, _OTHER).items():
         known = rows.measured(f":{name}:steps")
         if not known.any():
             continue
@@ -209,7 +217,8 @@ def frozen_stream(rows: Rows, case: Case) -> Iterator[Failure]:
         repeats, moves = (rows[f":{name}:{stat}"][others].sum() for stat in ("repeats", "moves"))
         rests = repeats > _RESTS * moves  # an object, not a sensor
         if bad.any() and not rests and (bad.sum() == 1 or bad.sum() <= float(case.options["often"]) * known.sum()):
-            yield _stalled(name, "the sensor or its driver stopped", bad, still, steps, case)
+            why = "the sensor or its driver stopped, or what it sees came to rest"
+            yield _stalled(name, beside, why, bad, still, steps, case)
 
 
 @rule(
@@ -254,14 +263,15 @@ def frozen_pictures(rows: Rows, case: Case) -> Iterator[Failure]:
         Robot recordings of several cameras: one stream stalls while the others run on.
     """
     place = _place(case)
-    for name in _watched(case.schema, _PIXELS):
+    for name, beside in _watched(case.schema, _PIXELS).items():
         known = rows.measured(f":{name}:steps")
         if not known.any():
             continue
         still = np.where(known, rows[f":{name}:frozen"][:, place], 0)
         sure = bool(states(case.schema))
         if (still > 0).any() and (sure or (still > 0).sum() <= _UNSURE * known.sum()):
-            yield _stalled(name, "the camera or its driver stopped", still > 0, still, rows[f":{name}:steps"], case)
+            steps = rows[f":{name}:steps"]
+            yield _stalled(name, beside, "the camera or its driver stopped", still > 0, still, steps, case)
         repeats, moves = rows[f":{name}:repeats"], rows[f":{name}:moves"]
         many = known & sure & (still == 0) & (repeats > float(case.options["repeats"]) * moves)
         if many.any():
@@ -290,16 +300,18 @@ def _repeating(name: str, many: Array, share: Array, most: float) -> Failure:
     )
 
 
-def _stalled(name: str, what: str, bad: Array, still: Array, steps: Array, case: Case) -> Failure:
+def _stalled(
+    name: str, beside: Sequence[str], what: str, bad: Array, still: Array, steps: Array, case: Case
+) -> Failure:
     fps = case.schema.episode.fps if case.schema.episode is not None else None
     typical = float(np.median(still[bad]))
     long = shown(typical / fps, "s") if fps else counted(int(typical), "step")
-    moves = "the robot moves" if states(case.schema) else f"{' or '.join(_witnesses(case.schema, name)[:3])} moves"
+    moves = "the robot moves" if states(case.schema) else f"{' or '.join(beside[:3])} moves"
     return Failure(
         bad,
         f"{name} repeats one row for {long} (median) while {moves}, in {counted(int(bad.sum()))}.",
         measured={"steps": typical, "whole": int((bad & (still == steps)).sum())},
-        cause=Cause(f"{what}; the last row was stored again", "frozen", explains=int(bad.sum())),
+        cause=Cause(f"the last row was stored again: {what}", "frozen", explains=int(bad.sum())),
         fix="Record again, or cut the episode where the stream stands still.",
         kind="frozen",
         order=still / np.maximum(1, steps),

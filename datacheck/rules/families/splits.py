@@ -265,8 +265,8 @@ def lopsided_split(rows: Rows, case: Case) -> Iterator[Failure]:
 
     What:
         Splits of which no sample can be read. Of others, where files of several samples can all be read: those with
-        less than 1 % of all samples; classes that a split lacks though at the rate of the other splits several of its samples would
-        have them, and a random split would lack them less than once in 100 times.
+        less than 1 % of all samples; classes that a split lacks though at the rate of the other splits several of its
+        samples would have them, and a random split would lack them less than once in 100 times.
     Why it matters:
         An empty validation split gives a metric of 0 or NaN, a tiny one noise; a class that is never validated may be
         lost unseen.
