@@ -208,17 +208,24 @@ JOINTS = [
 ]
 
 WORDS = [
-    Case(LLAMA, "alpaca", 1090, warnings={("DC803", "", ""): 14}),  # "14 exact duplicate records"
+    Case(LLAMA, "alpaca", 1090, warnings={
+        ("DC803", "", ""): 14,  # "14 exact duplicate records"
+        ("DC707", "input", ""): ["alpaca_en_demo.json:000000000950"],  # "Fa la la la la, la la la la"
+    }),
     Case(LLAMA, "messages", 500, warnings={("DC803", "", ""): 1}),  # "1 exact duplicate lines"
     Case(LLAMA, "preferences", 300, warnings={
         ("DC803", "", ""): 5,  # "5 exact duplicate records"
         ("DC708", "conversations", "mojibake"): ["dpo_en_demo.json:000000000015"],  # "fianc\u00c3\u00a9"
+        ("DC707", "conversations", ""): ["dpo_en_demo.json:000000000141"],  # seven options of one sentence
     }),
     # "2 different key sets"
     Case("e_lm_corpora/lm-sys-FastChat", "sharegpt", 500, errors={("DC121", "system", "system"): 494}),
     # two characters U+0010 in 526, and replacement characters where C4 lost apostrophes and Hungarian letters
     Case("e_lm_corpora/allenai-dolma", "dolma", 20, warnings={("DC708", "text", "control"): 1}),
-    Case(LLAMA, "dolma", 300, warnings={("DC708", "text", "replacement"): 2}),
+    Case(LLAMA, "dolma", 300, warnings={
+        ("DC708", "text", "replacement"): 2,
+        ("DC707", "text", ""): ["c4_demo.jsonl:000000000139"],  # "Access All Records Of 213-484-0480 Now!", and so on
+    }),
     Case(f"{MINIMIND}/notebook", "minimind_pretrain", 2),
     Case(f"{MINIMIND}/notebook", "minimind_sft", 6),
     Case(f"{MINIMIND}/notebook", "minimind_dpo", 2),

@@ -322,3 +322,12 @@ def test_a_child_that_tells_of_no_or_a_million_million_columns_ends_no_rule(widt
     table.columns["x:dims"].values[:5, 1] = width
     answer = judged(schema, table)
     assert [v.verdict.value for v in answer.verdicts if v.code == "DC230"] == ["pass"]
+
+
+@pytest.mark.parametrize(("count", "wanted"), [(8, []), (120, [[2]])])
+def test_corners_that_somebody_drew_are_whole_and_a_scanned_cloud_is_not(count, wanted):
+    rng = np.random.default_rng(4)
+    values = [rng.normal(size=(int(rng.integers(count, count + 40)), 3)) for _ in range(20)]
+    values[2] = rng.integers(-2, 3, (count, 3)).astype(float)
+    found = findings(values, role="points", shape=["P", 3], unit="m")
+    assert [finding.rows.tolist() for finding in found if finding.kind == "rounded"] == wanted

@@ -404,7 +404,7 @@ def test_files_of_no_known_format_are_told_which_formats_there_are(in_tmp):
     (in_tmp / "odd").mkdir()
     (in_tmp / "odd/a.xyz7").write_bytes(b"1 2 3")
     with pytest.raises(
-        UsageError, match=r"the first is a\.xyz7\. No format reads them; known are arrow, hdf5, .*zarr"
+        UsageError, match=r"the first is a\.xyz7\. No format reads them; known are arrow, .*hdf5, .*zarr"
     ) as said:
         scan("odd", "files")
     assert "--schema" not in str(said.value)

@@ -269,7 +269,11 @@ def _empty(mask: Array, text: str, kind: str) -> Failure:
 
 _WRONG = {
     UNKNOWN: ("unknown", "have a speaker that is none of the declared ones", "speakers under other names"),
-    NO_USER: ("no-user", "have an answer before anyone has asked", "the question is lost, or turns are out of order"),
+    NO_USER: (
+        "no-user",
+        "have an answer before anyone has asked",
+        "the question is lost, turns are out of order, or speakers are exchanged",
+    ),
     NO_CALL: ("no-call", "have the reply of a tool that nobody called", "the turn with the call is lost"),
     TOOLS: ("tools", "have tools or tool calls that are no JSON", "written as another text than JSON"),
     LAST: ("last", "do not end with an answer", "the last answer is lost, or turns are out of order"),

@@ -233,7 +233,7 @@ def odd_columns(rows: Rows, case: Case) -> Iterator[Failure]:
     tables = _usual(rows, int(case.options["least"]))
     if tables is not None:
         most = int(float(case.options["share"]) * len(tables.at))
-        yield from _rounded(rows, tables, most)
+        yield from _rounded(rows, tables, most, case.spec)
         yield from _scaled(rows, tables, most)
         yield from _turned(rows, tables, most)
         if _is_cloud(rows, tables, case.spec):
@@ -312,7 +312,7 @@ def _scaled_rows(rows: Rows) -> Iterator[Failure]:
 # ---------------------------------------------------------------------------------------------- whole numbers
 
 
-def _rounded(rows: Rows, tables: _Tables, most: int) -> Iterator[Failure]:
+def _rounded(rows: Rows, tables: _Tables, most: int, spec: FieldSpec) -> Iterator[Failure]:
     """Yield samples that hold whole numbers only where all others have fractions."""
     ends = np.stack([tables.low, tables.high])
     whole = tables.whole & (ends == np.rint(ends)).all(axis=0)  # only some rows are looked at one by one
@@ -321,6 +321,8 @@ def _rounded(rows: Rows, tables: _Tables, most: int) -> Iterator[Failure]:
     odd = whole[:, fractions].all(axis=1) & (moving.sum(axis=1) > 1)
     size = np.where(fractions, tables.peak, 0).max(axis=1)
     odd &= size < _NO_FRACTIONS
+    if spec.role == "points":  # corners of a box that somebody drew are whole, those of a scanned cloud are not
+        odd &= rows["dims"][tables.at, 0] >= _CLOUD
     if not 0 < int(odd.sum()) <= most or int(fractions.sum()) < 2:
         return
     few = _mask(rows, tables.at[odd])

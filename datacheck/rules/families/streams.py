@@ -121,7 +121,11 @@ def dark_frames(rows: Rows, case: Case) -> Iterator[Failure]:
         "the camera was not running yet: the dark frames begin with the first", "start", explains=int(start.sum())
     )
     if whole.sum() >= max(1, start.sum()):
-        cause = Cause("the camera never showed anything", "whole", explains=int(whole.sum()))
+        cause = Cause(
+            "the camera showed nothing, or values of 0 to 1 were stored as whole numbers",
+            "whole",
+            explains=int(whole.sum()),
+        )
     yield Failure(
         bad,
         f"{int(dark[bad].sum()):,} of {int(rows['frames'][bad].sum()):,} frames of {counted(int(bad.sum()))} are "
@@ -129,7 +133,7 @@ def dark_frames(rows: Rows, case: Case) -> Iterator[Failure]:
         measured={"dark": int(dark[bad].sum()), "frames": int(rows["frames"][bad].sum()), "flat": flat},
         expected={"share": f"..{float(case.options['share']):g}"},
         cause=cause if whole.any() or start.any() else None,
-        fix="Cut these steps off, or leave the samples out.",
+        fix="Write them again where their source shows something; else cut these steps off, or leave the samples out.",
         order=dark / np.maximum(1, rows["frames"]),
     )
 

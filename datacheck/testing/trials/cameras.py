@@ -36,6 +36,12 @@ _THINGS = {
         "o": {"role": "pose", "shape": [7], "columns": "pos:3 quat:4"},
     }
 }
+_ANNOTATED = {
+    "fields": {
+        "i": {"role": "image", "shape": ["H", "W", 3], "dtype": "uint8"},
+        "s": {"role": "value", "shape": [2], "pixels_of": "i"},
+    }
+}
 _PICTURES = {
     "samples": {"files": "*", "group": "{task}"},
     "fields": {"i": {"role": "image", "shape": ["H", "W", 3], "dtype": "uint8"}},
@@ -174,6 +180,21 @@ SUNK = Trial("sunk", "DC313", _THINGS, _things, edited(0.1, _lifted),
              (Size("3 cm", -0.03), Size("10 cm", -0.1)), cause="sinks")  # fmt: skip
 
 
+def _annotated(rng: np.random.Generator) -> Samples:
+    """Upright and other pictures, and what annotations say of their size."""
+    sizes = [(48, 64) if rng.random() < 0.7 else (64, 48) for _ in range(60)]
+    return [
+        sample(f"s{i:03d}", {"i": np.full((*size, 3), i, np.uint8), "s": np.array(size[::-1])})
+        for i, size in enumerate(sizes)
+    ]
+
+
+def _restated(piece: Piece, value: float, rng: np.random.Generator) -> Piece:
+    """Return the annotation of the turned picture (0), or of one resized by a factor."""
+    size = piece.fields["s"]
+    return changed(piece, s=(size * value).astype(size.dtype) if value else size[::-1].copy())
+
+
 def _exchanged(piece: Piece, value: float, rng: np.random.Generator) -> Piece:
     return changed(piece, i=piece.fields["i"][:, :, ::-1].copy())
 
@@ -191,6 +212,8 @@ def _coloured(rng: np.random.Generator) -> Samples:
 
 EXCHANGED = Trial("red-and-blue", "DC317", _PICTURES, _coloured, edited(0.1, _exchanged),
                   (Size("a tenth of them", 0.0),), cause="exchanged")  # fmt: skip
+STATED = Trial("size-of-another-picture", "DC111", _ANNOTATED, _annotated, edited(0.08, _restated),
+               (Size("turned by 90 degrees", 0.0), Size("x0.5", 0.5), Size("x2", 2.0)))  # fmt: skip
 SIZED = Trial("pictures-of-another-size", "DC315", _PICTURES, _photos, edited(0.08, _as_tall),
               (Size("turned by 90 degrees", 0.0), Size("x0.5", 0.5), Size("x0.25", 0.25)),
               cause=lambda times: "scaled" if times else "turned")  # fmt: skip
