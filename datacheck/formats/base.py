@@ -118,6 +118,7 @@ def unnumbered(name: str) -> str:
     return _SHARD.sub("", name) if "-of-" in name else name
 
 
+@cache
 def store_markers() -> frozenset[str]:
     """Return the file names that make a folder one container."""
     return frozenset(marker for f in formats().values() for marker in f.directory)

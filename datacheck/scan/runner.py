@@ -35,7 +35,7 @@ from datacheck.scan.since import of_the_same, since
 from datacheck.scan.state import Past, last_finished, state_bytes
 from datacheck.scan.summary import Facts, report_of
 from datacheck.schema.model import Schema
-from datacheck.sources import matches, plan_work, with_indexes, with_label_table, with_rate, with_stats
+from datacheck.sources import check_alone, matches, plan_work, with_indexes, with_label_table, with_rate, with_stats
 from datacheck.sources.base import Work
 from datacheck.sources.listing import Listing, list_files, target
 from datacheck.table import Note, Table
@@ -139,8 +139,10 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
 def _scanned(schema: Schema, request: Request, progress: Progress | None) -> ScanRun:
     began = time.time()
     root, only = target(request.data)
-    declared, (schema, unread) = schema, with_stats(schema.placed(request.roots, root), root, request.roots)
     listing = listed(request.data, request.roots)
+    declared, placed = schema, schema.placed(request.roots, root)
+    check_alone(placed, listing.alone)
+    schema, unread = with_stats(placed, root, request.roots)
     schema, rates = with_rate(schema, listing)
     schema, notes = with_label_table(schema, root, request.roots)
     notes += [*unread, *rates]

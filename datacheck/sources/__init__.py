@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datacheck.sources.label_tables import with_label_table
     from datacheck.sources.listing import Listing, list_files
     from datacheck.sources.statistics import with_stats
-    from datacheck.sources.work import matches, plan_work
+    from datacheck.sources.work import check_alone, matches, plan_work
 
 _HOME = {
     "base": ("Item", "Source", "Unread", "Work"),
@@ -26,12 +26,12 @@ _HOME = {
     "label_tables": ("with_label_table",),
     "listing": ("Listing", "list_files"),
     "statistics": ("with_stats",),
-    "work": ("matches", "plan_work"),
+    "work": ("check_alone", "matches", "plan_work"),
 }
 
 __all__ = [
-    "Entries", "Entry", "Item", "Listing", "Source", "Unread", "Work", "list_files", "matches", "open_source",
-    "plan_work", "with_indexes", "with_label_table", "with_rate", "with_stats",
+    "Entries", "Entry", "Item", "Listing", "Source", "Unread", "Work", "check_alone", "list_files", "matches",
+    "open_source", "plan_work", "with_indexes", "with_label_table", "with_rate", "with_stats",
 ]  # fmt: skip
 
 

@@ -7,7 +7,6 @@ digest alone is its identity.
 from __future__ import annotations
 
 import os
-import re
 import stat
 import sys
 import time
@@ -17,7 +16,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heappop, heappush
-from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -29,7 +27,7 @@ from datacheck.formats.base import format_of, store_markers
 from datacheck.runtime.beneath import Folder, stamp_of
 from datacheck.sources.entries import NOT_WHOLE, ByPath, Entries, Entry, locate, real_root
 from datacheck.sources.roots import Roots
-from datacheck.sources.stores import DEPTH, reason, store_digest, store_entry
+from datacheck.sources.stores import CHUNK, DEPTH, is_part, reason, store_digest, store_entry
 
 Array = np.ndarray[Any, Any]
 Found = Callable[[list[str], list[int]], None]
@@ -38,10 +36,7 @@ LINKED = 10_000  # folders that may be reached by links: a few that link to one 
 BEHIND = 100_000  # files behind links that may be listed beside as many as there are without
 _BYTECODE = "__pycache__"
 _LEFT_OUT = frozenset({".git", ".datacheck", _BYTECODE})  # without a word, where no file of data lies in them
-_CHUNK = re.compile(r"(c|\d+)(\.\d+)*")  # what chunks of Zarr are called
-_PARTS = frozenset({".zattrs", ".zmetadata"})  # files of a Zarr folder that are neither markers nor chunks
 _ZARR = ".zarr"
-_LOOKED = 100  # names in a folder that is called as chunks are
 # "lost+found" and the two behind it belong to a file system; most users may not list them.
 _CLUTTER = frozenset({"Thumbs.db", "desktop.ini", "lost+found", "System Volume Information", "$RECYCLE.BIN"})
 
@@ -62,6 +57,8 @@ class Listing:
         alone: path of the Zarr folder that DATA is, "" for all others: its parent is the root, and is not the data.
         marks: by path of a large file of lines int64 (lines, 2): bytes at which some of its lines begin, and their
             numbers; whoever looks for a line need not count from the first.
+        nodes: by path of a Zarr folder whose name does not say that it is one, the arrays and groups in it: a marker
+            that somebody adds to a folder of Zarr folders makes one of them.
     """
 
     root: Path
@@ -72,6 +69,7 @@ class Listing:
     told: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     marks: Mapping[str, Array] = field(default_factory=dict)
     alone: str = ""
+    nodes: Mapping[str, list[str]] = field(default_factory=dict)
 
     @cached_property
     def by_path(self) -> Mapping[str, Entry]:
@@ -148,32 +146,44 @@ def target(data: Path) -> tuple[Path, str | None]:
 
 
 def _is_store(folder: Path) -> bool:
-    """Tell a Zarr folder from a folder of data in which a marker of Zarr lies, too.
+    """Tell a Zarr folder from a folder of data in which markers of Zarr lie, too.
 
     Notes:
         The folder above a Zarr folder is the root, and the Zarr folder its only sample. So a marker that somebody adds
-        to a folder of other files must not make one of it.
+        to a folder of other files must not make one of it: one whose name does not say that it is one holds arrays,
+        groups and chunks alone, at every level.
     """
-    markers = store_markers()
-    found = _names(folder)
-    if markers.isdisjoint(found) or folder.name.endswith(_ZARR):  # whoever names it says that it is one
-        return not markers.isdisjoint(found)
-    found = {name: is_dir for name, is_dir in found.items() if not (name.startswith(".") or name in markers)}
-    chunks = {name for name in found if _CHUNK.fullmatch(name)}
-    if not all(found[name] for name in found.keys() - chunks):  # files and links that are no part of one
-        return False
-    if not all(_CHUNK.fullmatch(one) for name in chunks if found[name] for one in _names(folder / name, _LOOKED)):
-        return False
-    inner = sorted(found.keys() - chunks)
-    parts = [name for name in inner if not markers.isdisjoint(_names(folder / name))]
-    return not inner or (bool(parts) and not any(name.endswith(_ZARR) for name in parts))
+    if folder.name.endswith(_ZARR):  # whoever names it says that it is one
+        return not store_markers().isdisjoint(_names(folder))
+    waiting = [(folder, False)]  # with whether it may be one of chunks
+    while waiting:
+        place, of_chunks = waiting.pop()
+        inner = _inner(place, of_chunks)
+        if inner is None:
+            return False
+        waiting += inner
+    return True
 
 
-def _names(folder: Path, most: int | None = None) -> dict[str, bool]:
+def _inner(folder: Path, of_chunks: bool) -> list[tuple[Path, bool]] | None:  # noqa: FBT001
+    """Return the folders in an array, a group or a folder of chunks, None of what is no such folder."""
+    markers, found = store_markers(), _names(folder)
+    if markers.isdisjoint(found):
+        parts = found if of_chunks and all(map(CHUNK.fullmatch, found)) else None
+    else:
+        parts = {name: is_dir for name, is_dir in found.items() if not (name.startswith(".") or name in markers)}
+    if parts is None or any(
+        name.endswith(_ZARR) if is_dir else CHUNK.fullmatch(name) is None for name, is_dir in parts.items()
+    ):
+        return None
+    return [(folder / name, CHUNK.fullmatch(name) is not None) for name, is_dir in parts.items() if is_dir]
+
+
+def _names(folder: Path) -> dict[str, bool]:
     """Return the names in a folder, and whether each is a folder; none of one that cannot be listed."""
     try:
         with os.scandir(folder) as scan:
-            return {entry.name: entry.is_dir(follow_symlinks=False) for entry in islice(scan, most)}
+            return {entry.name: entry.is_dir(follow_symlinks=False) for entry in scan}
     except OSError:  # `list_files` says so
         return {}
 
@@ -222,12 +232,13 @@ def list_files(
         walk.numbers.extend(more.numbers)
         walk.skipped += more.skipped
         walk.refused += more.refused
+        walk.nodes |= more.nodes
     order = sorted(range(len(walk.paths)), key=walk.paths.__getitem__)  # code points sort as their bytes in UTF-8 do
     numbers = np.frombuffer(walk.numbers, np.int64).reshape(-1, 5)[order]
     entries = Entries([walk.paths[i] for i in order], numbers, np.zeros(len(order), "S32"))
     return Listing(
         root, entries, _first_of(walk.skipped), roots, sorted(walk.refused), np.array(order, np.int64),
-        alone=walk.alone,
+        alone=walk.alone, nodes=walk.nodes,
     )  # fmt: skip
 
 
@@ -300,12 +311,13 @@ class _Walk:
         self._round: tuple[int, int, int, list[str]] | None = None
         self._markers = store_markers()
         self.alone = ""  # path of the one Zarr folder that is listed
-        # (folder on disk, its path, links on the way, whether it lies in a Zarr store)
-        self._waiting: list[tuple[str, str, tuple[str, ...], bool]] = []
+        self.nodes: dict[str, list[str]] = {}
+        # (folder on disk, its path, links on the way, path of the Zarr folder that it lies in or "")
+        self._waiting: list[tuple[str, str, tuple[str, ...], str]] = []
 
     def run(self) -> None:
         """Visit every folder."""
-        self._waiting.append((self.real, "", (), False))
+        self._waiting.append((self.real, "", (), ""))
         self._walk()
 
     def _walk(self) -> None:
@@ -314,7 +326,7 @@ class _Walk:
             self._bound()
             self._tell()
 
-    def _enter(self, folder: str, path: str, links: tuple[str, ...], inside: bool) -> None:  # noqa: FBT001
+    def _enter(self, folder: str, path: str, links: tuple[str, ...], store: str) -> None:
         if path.count("/") > DEPTH:
             self._skip(path, f"more than {DEPTH} folders deep")
             return
@@ -324,7 +336,7 @@ class _Walk:
             self._refuse(path, error, "folder cannot be read: ")
             return
         try:
-            self._inspect(opened, folder, path, links, inside=inside)
+            self._inspect(opened, folder, path, links, store)
         finally:
             os.close(opened)
 
@@ -352,7 +364,7 @@ class _Walk:
                 "name the folder that holds the files"
             )
             return False
-        self._waiting = [(goal, path, links, False) for goal, _, path, links in found]
+        self._waiting = [(goal, path, links, "") for goal, _, path, links in found]
         return bool(found)
 
     def _bound(self) -> None:
@@ -382,7 +394,7 @@ class _Walk:
             more = f"one of {len(left) - _NAMED:,} more links to folders that are not followed"
             self._refuse(left[_NAMED], OSError(more))
 
-    def _inspect(self, opened: int, folder: str, path: str, links: tuple[str, ...], *, inside: bool) -> None:
+    def _inspect(self, opened: int, folder: str, path: str, links: tuple[str, ...], store: str) -> None:
         try:
             with os.scandir(opened) as scan:
                 found = list(scan)
@@ -392,11 +404,14 @@ class _Walk:
         self._looked += len(found)
         if not path and self.taken:
             found = self._untaken(found)
-        if path and (not inside or self._is_own(path)) and not self._markers.isdisjoint(one.name for one in found):
-            self._store(folder, path)
-            inside = True
-        if inside:
-            self._foreign(found, folder, path, links)
+        if path and not self._markers.isdisjoint(one.name for one in found):
+            if not store or self._is_own(path):
+                self._store(folder, path)
+                store = path
+            elif not store.endswith(_ZARR):
+                self.nodes.setdefault(self.prefix + store, []).append(self.prefix + path)
+        if store:
+            self._foreign(found, folder, path, links, store)
             return
         for entry in self._unusual(found, path):
             self._visit(entry, folder, path, links)
@@ -411,7 +426,9 @@ class _Walk:
                 self._skip(entry.name, f"named as files of --root {entry.name[1:]}= are; rename it")
         return [entry for entry in found if entry.name not in self.taken]
 
-    def _foreign(self, found: list[os.DirEntry[str]], folder: str, path: str, links: tuple[str, ...]) -> None:
+    def _foreign(
+        self, found: list[os.DirEntry[str]], folder: str, path: str, links: tuple[str, ...], store: str
+    ) -> None:  # fmt: skip
         """List what is no part of a Zarr folder: its marker would hide it from every rule.
 
         Notes:
@@ -420,7 +437,7 @@ class _Walk:
         for entry in found:
             name = entry.name
             if entry.is_dir(follow_symlinks=False) and (name in self._markers or not name.startswith(".")):
-                self._waiting.append((f"{folder}/{name}", f"{path}/{name}", links, True))
+                self._waiting.append((f"{folder}/{name}", f"{path}/{name}", links, store))
             elif self._is_part(entry, f"{folder}/{name}"):
                 continue
             elif self.alone:
@@ -431,7 +448,7 @@ class _Walk:
     def _is_part(self, entry: os.DirEntry[str], place: str) -> bool:
         """Tell a file of a Zarr folder, or a link in its place, from one that the folder's marker would hide."""
         name = entry.name
-        return (name in self._markers or name in _PARTS or _CHUNK.fullmatch(name) is not None) and not (
+        return is_part(name) and not (
             entry.is_symlink() and os.path.isdir(place)  # noqa: PTH112  a link may lead nowhere, or be refused
         )
 
@@ -468,7 +485,7 @@ class _Walk:
             raise UsageError(msg)
         if place.is_dir():
             self.alone = only
-            self._waiting.append((str(place), only, (), False))
+            self._waiting.append((str(place), only, (), ""))
             self._walk()
         elif stat.S_ISREG((status := place.stat()).st_mode):
             self._add(only, status)
@@ -495,7 +512,7 @@ class _Walk:
             elif entry.is_symlink():
                 self._link(entry, place, path, links)
             elif entry.is_dir(follow_symlinks=False):
-                self._waiting.append((place, path, links, False))
+                self._waiting.append((place, path, links, ""))
             elif entry.is_file(follow_symlinks=False):
                 self._add(path, entry.stat(follow_symlinks=False))
             else:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator
 
 from datacheck.digest import digest_file, digest_value
+from datacheck.formats.base import store_markers
 from datacheck.runtime.beneath import Folder, clamped
 from datacheck.sources.entries import Entry
 from datacheck.sources.roots import Roots
 
 DEPTH = 64  # folders within one another
+CHUNK = re.compile(r"(c|\d+)(\.\d+)*")  # what chunks of Zarr are called
+_PARTS = frozenset({".zattrs", ".zmetadata"})  # files of a Zarr folder that are neither markers nor chunks
+
+
+def is_part(name: str) -> bool:
+    """Tell the name of a file of a Zarr folder from those of files that only lie in it."""
+    return name in store_markers() or name in _PARTS or CHUNK.fullmatch(name) is not None
 
 
 def reason(error: OSError) -> str:
@@ -22,7 +31,7 @@ def reason(error: OSError) -> str:
 def store_entry(
     path: str, folder: str, real: str, seen_ns: int, beat: Callable[[], object] | None = None
 ) -> Entry:  # fmt: skip
-    """Return what a listing says of a Zarr folder.
+    """Return what a listing says of a Zarr folder; its size is that of its own files, not of others that lie in it.
 
     Args:
         path: its listing path.
@@ -35,9 +44,9 @@ def store_entry(
         OSError: something in it cannot be looked at.
     """
     size, mtime, ctime = 0, 0, 0
-    for _, status in _inside(folder, real, beat):
+    for inner, status in _inside(folder, real, beat):
         mtime, ctime = max(mtime, status.st_mtime_ns), max(ctime, status.st_ctime_ns)
-        if stat.S_ISREG(status.st_mode):
+        if stat.S_ISREG(status.st_mode) and is_part(inner.rpartition("/")[2]):
             size += status.st_size
     size, mtime, ctime, inode = clamped((size, mtime, ctime, os.stat(folder).st_ino))  # noqa: PTH116
     return Entry(path, size, mtime, ctime, inode, seen_ns)

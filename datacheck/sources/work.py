@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from pathlib import PurePosixPath
@@ -73,7 +73,8 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
 
     Raises:
         SchemaError: a pattern is malformed, or two patterns do not fit together.
-        UsageError: DATA is a Zarr folder, and the schema looks for fields in other files of this folder.
+        UsageError: DATA is a Zarr folder, and the schema looks for fields in other files of this folder; or see
+            `check_alone`.
 
     Notes:
         What the system did not let be listed counts as a sample that cannot be read: it may hold any number of them.
@@ -83,7 +84,8 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
     """
     schema = schema.located(listing.root).placed(listing.roots)
     found = _unpacked(list(_found(schema, listing)))
-    _check_alone(schema, listing.alone, found)
+    check_alone(schema, listing.alone)
+    _check_inside(schema, listing.alone, found)
     lists = _Lists(schema, listing)
     items = lists.choose(found)
     beside = companion_patterns(schema)
@@ -94,10 +96,55 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
     unclaimed = [path for path in leftover if not any(t.match(path) for t in patterns)]
     notes = [*lists.notes, *_junk(listing), *_lacking(beside, items, listing), *_empty(unclaimed, listing)]
     notes += [Note(_UNREADABLE, path, NOT_LISTED + why, missing=True) for path, why in listing.refused]
+    notes += _merged(file_templates(schema), listing, claimed)
     return Work(sorted(items, key=lambda item: item.path), sorted(notes, key=_by_key), unclaimed)
 
 
-def _check_alone(schema: Schema, alone: str, found: Sequence[_Found]) -> None:
+def check_alone(schema: Schema, alone: str) -> None:
+    """Refuse files beside a Zarr folder that is DATA itself, where only a marker in it says that it is one.
+
+    Args:
+        schema: the dataset's promise.
+        alone: as of a listing.
+
+    Raises:
+        UsageError: the schema names such files. Without the marker it would mean files in DATA, and whoever made DATA
+            would choose what is read beside it.
+    """
+    if not alone or alone.endswith(".zarr"):
+        return
+    named = [(f"fields.{name}.stats", spec.stats.file) for name, spec in schema.fields.items() if spec.stats]
+    table = schema.loader.get("keep_classes") if schema.loader is not None else None
+    named += [("loader.keep_classes", table if isinstance(table, str) else None)]
+    splits = [schema, *(schema.for_split(key.removeprefix("split=")) for key in schema.when)]
+    named += [(f"fields.{name}.file", spec.file) for one in splits for name, spec in one.fields.items()]
+    extra = tuple(f"{{{name}}}/" for name in schema.roots)
+    for where, text in named:
+        if text and not text.startswith(extra):
+            msg = (
+                f"{schema.name}, {where}: {text!r} would lie beside DATA, of which a marker of Zarr in it makes one "
+                f"sample. Remove the marker ({', '.join(sorted(store_markers()))}) from {alone}, or name the folder "
+                f"{alone}.zarr where it is one Zarr store."
+            )
+            raise UsageError(msg)
+
+
+def _merged(templates: Sequence[Template], listing: Listing, claimed: Collection[str]) -> Iterator[Note]:
+    """Yield the Zarr folders that no sample uses, and in which the patterns name Zarr folders one by one."""
+    for store, nodes in sorted(listing.nodes.items()):
+        if store in claimed:
+            continue
+        named = sorted(path for path in nodes if _fits(path, templates))
+        if named:
+            more = f" and {len(named) - 1:,} more" if len(named) > 1 else ""
+            why = (
+                f"a marker of Zarr in it makes one Zarr folder of {named[0]}{more}, which samples.files names. Remove "
+                f"the marker ({', '.join(sorted(store_markers()))}) from {store}"
+            )
+            yield Note(_UNREADABLE, store, why, missing=True)
+
+
+def _check_inside(schema: Schema, alone: str, found: Sequence[_Found]) -> None:
     """Refuse fields in files of a Zarr folder that is DATA itself: its links would lead into the folder above.
 
     Raises:

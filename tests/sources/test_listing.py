@@ -515,6 +515,12 @@ def test_files_behind_a_link_are_told_though_the_last_folder_is_refused(tmp_path
         (("train/0.npy", "val/0.npy"), False),
         (("a_replay.zarr/.zgroup",), False),
         (("data/.zarray", "a.zarr/zarr.json"), False),
+        (("x/zarr.json", "x/c/0/0", "data/chunk/0.parquet"), False),
+        (("x/zarr.json", "data/zarr.json", "data/chunk/0.parquet"), False),
+        (("x/zarr.json", "data/zarr.json", "data/chunk/zarr.json", "data/chunk/0.parquet"), False),
+        (("x/zarr.json", *(f"x/c/{n}" for n in range(300)), "x/c/a.npy"), False),
+        (("x/zarr.json", "x/c/0/a.npy"), False),
+        (("x/zarr.json", "x/y/zarr.json", "x/y/c/0/0", "0/.zarray", "0/0.0"), True),
     ],
 )
 @pytest.mark.parametrize("marker", MARKERS)
@@ -525,6 +531,26 @@ def test_a_marker_makes_no_store_of_a_folder_of_data(tmp_path, marker, others, a
     assert target(folder) == ((tmp_path, "DATA") if alone else (folder, None))
     named = folder.rename(tmp_path / "DATA.zarr")  # whoever says so means a store
     assert target(named) == (tmp_path, "DATA.zarr")
+
+
+def test_a_store_has_the_size_of_its_own_files(tmp_path):
+    """A recording in whose folder somebody writes a small array would count as read, too."""
+    write(tmp_path, "rec/zarr.json", "rec/x/zarr.json", "rec/x/c/0", "rec/.zattrs", data=b"1234")
+    write(tmp_path, "rec/a.mcap", "rec/x/b.mcap", data=bytes(1000))
+    listed = list_files(tmp_path).by_path
+    assert {path: entry.size for path, entry in listed.items()} == {
+        "rec": 16, "rec/a.mcap": 1000, "rec/x/b.mcap": 1000
+    }  # fmt: skip
+    assert stat_entry(tmp_path, "rec")[1:5] == listed["rec"][1:5]
+
+
+def test_arrays_and_groups_of_a_store_are_named_where_its_name_does_not_say_that_it_is_one(tmp_path):
+    write(tmp_path, "a/.zgroup", "a/x/.zarray", "a/g/.zgroup", "a/g/y/.zarray", "b.zarr/.zgroup", "b.zarr/x/.zarray")
+    write(tmp_path, "more/c/.zgroup", "more/c/x/.zarray")
+    listed = list_files(tmp_path, {"m": tmp_path / "more"})
+    assert {store: sorted(nodes) for store, nodes in listed.nodes.items()} == {
+        "a": ["a/g", "a/g/y", "a/x"], "more/c": ["more/c/x"], "@m/c": ["@m/c/x"]
+    }  # fmt: skip
 
 
 def test_a_whole_store_is_one_entry(tmp_path):

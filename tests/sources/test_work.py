@@ -10,13 +10,15 @@ from rich._emoji_codes import EMOJI  # a list of emoji that is not ours
 
 from datacheck.errors import SchemaError, UsageError
 from datacheck.schema.load import load_schema
+from datacheck.schema.model import Schema
 from datacheck.schema.patterns import Template
-from datacheck.sources import list_files, matches, plan_work
+from datacheck.sources import check_alone, list_files, matches, plan_work
 from datacheck.sources import work as work_of
 from datacheck.sources.entries import Entries, Entry
 from datacheck.sources.listing import Listing
 from tests.sources.schemas import schema
 
+GROUP = '{"zarr_format": 3, "node_type": "group"}'
 HO3D = {"files": r"{split}/{seq}/meta/{frame:\d{4}}.pkl", "list": "{split}.txt"}
 
 
@@ -172,14 +174,61 @@ def test_a_listed_store_that_cannot_be_listed_is_no_other_sample(tmp_path, monke
 )  # fmt: skip
 def test_of_a_store_that_is_data_itself_no_field_lies_in_another_file(tmp_path, file, inside):
     """The folder above is the root, so a link in the store could lead to any file there."""
-    write(tmp_path, "s/zarr.json", text='{"zarr_format": 3, "node_type": "group"}')
+    write(tmp_path, "s.zarr/zarr.json", text=GROUP)
     spec = schema("{id}", {"note": {"role": "text", "file": file}})
     plan_work(spec, list_files(tmp_path))  # the control: the folder above is DATA, and the root
     if not inside:
-        plan_work(spec, list_files(tmp_path, only="s"))
+        plan_work(spec, list_files(tmp_path, only="s.zarr"))
         return
-    with pytest.raises(UsageError, match=r"may lie in the Zarr folder s, which is DATA itself. Name the folder above"):
-        plan_work(spec, list_files(tmp_path, only="s"))
+    with pytest.raises(UsageError, match=r"may lie in the Zarr folder s\.zarr, which is DATA itself. Name the folder"):
+        plan_work(spec, list_files(tmp_path, only="s.zarr"))
+
+
+@pytest.mark.parametrize(
+    "promise",
+    [
+        {"fields": {"x": {"file": "{id}.npy"}}},
+        {"fields": {"x": {"stats": {"file": "norm.json", "optional": True}}}},
+        {"fields": {"x": {}}, "loader": {"keep_classes": "labels.yaml"}},
+        {"fields": {"x": {}}, "when": {"split=train": {"x": {"file": "{id}.npy"}}}},
+        {"fields": {"x": {"file": "{more}/{id}.npy"}}, "roots": {"more": "beside"}},
+    ],
+)
+def test_a_marker_that_makes_a_store_of_data_opens_no_file_beside_it(tmp_path, promise):
+    """Without the marker the schema means files in DATA; with it they would be those of the folder above."""
+    write(tmp_path, "s/zarr.json", "s.zarr/zarr.json", "s/a/zarr.json", text=GROUP)
+    spec = Schema.model_validate({"datacheck": 1, "name": "t", "samples": {"files": "{id}"}, **promise})
+    spec = spec.placed((), tmp_path)
+    for listing in (list_files(tmp_path), list_files(tmp_path, only="s.zarr")):
+        check_alone(spec, listing.alone)
+    listing = list_files(tmp_path, only="s")
+    with pytest.raises(UsageError, match=r"would lie beside DATA.* Remove the marker .* from s, or name .*s\.zarr"):
+        check_alone(spec, listing.alone)
+    with pytest.raises(UsageError, match="would lie beside DATA"):
+        plan_work(spec, listing)
+
+
+def test_a_marker_that_makes_a_store_of_data_lets_files_of_extra_roots_be_read(tmp_path):
+    write(tmp_path, "s/zarr.json", text=GROUP)
+    more = {"fields": {"x": {"file": "{more}/{id}.npy"}}, "roots": {"more": "beside"}}
+    spec = Schema.model_validate({"datacheck": 1, "name": "t", "samples": {"files": "{id}"}, **more})
+    write(tmp_path, "elsewhere/s.npy")
+    plan_work(spec, list_files(tmp_path, {"more": tmp_path / "elsewhere"}, only="s"))
+
+
+def test_a_marker_that_makes_one_store_of_several_is_told(tmp_path):
+    """Files of the stores are in no other entry of the listing: a scan of the others would say OK."""
+    write(tmp_path, "a/s0/zarr.json", "a/s1/zarr.json", "b/s2/zarr.json", "b/s2/x/zarr.json", text=GROUP)
+    spec = schema("{part}/{id}")
+    assert [item.path for item in plan_work(spec, list_files(tmp_path)).items] == ["a/s0", "a/s1", "b/s2"]
+    assert plan_work(spec, list_files(tmp_path)).notes == []
+    write(tmp_path, "a/zarr.json", text=GROUP)
+    work = plan_work(spec, list_files(tmp_path))
+    assert [item.path for item in work.items] == ["b/s2"]
+    (note,) = work.notes
+    assert (note.code, note.key, note.missing) == ("DC101", "a", True)
+    assert note.reason.startswith("a marker of Zarr in it makes one Zarr folder of a/s0 and 1 more, which samples.file")
+    assert plan_work(schema("**/{id}"), list_files(tmp_path)).notes == []  # the store itself is a sample
 
 
 def test_a_split_without_its_list_is_taken_whole_and_said(tmp_path):
