@@ -238,7 +238,7 @@ def job_of(
 ) -> Job:  # fmt: skip
     """Return what the build of one split is made from: the scan's rows, and its verdict on each key."""
     listing = run.listing
-    schema = pipeline.schema.located(listing.root).placed(set(listing.roots))
+    schema = pipeline.schema.located(listing.root, listing.roots).placed(set(listing.roots))
     index = np.array([i for i, name in enumerate(run.table.splits) if name == split], dtype=np.int64)
     table = run.table.take(index)
     _distinct(table.keys)

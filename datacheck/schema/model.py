@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from glob import iglob
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,6 +27,7 @@ from datacheck import tokens
 from datacheck.digest import digest_value
 from datacheck.errors import UsageError
 from datacheck.schema.dims import SAMPLES, SUM
+from datacheck.schema.patterns import parse
 from datacheck.schema.units import CENTRES, FRAMES, ROBOTS, ROLES, SKELETONS, UNITS
 from datacheck.schema.values import (
     DTYPES,
@@ -308,6 +310,11 @@ def _name(value: str) -> str:
     return value
 
 
+def _holds(folder: str, text: str) -> bool:
+    """Tell whether a folder holds a file of this shell pattern."""
+    return any(os.path.isfile(f"{folder}/{path}") for path in iglob(text, root_dir=folder))  # noqa: PTH113, PTH207
+
+
 def _replaced(text: str, heads: Mapping[str, str]) -> str:
     head = next((head for head in heads if text.startswith(head)), "")
     return heads[head] + text.removeprefix(head) if head else text
@@ -392,16 +399,44 @@ class Schema(_Model):
         data = self.model_dump(exclude_unset=True, mode="json", exclude={"fields", "when"})
         return Schema.model_validate(data | {"fields": fields})
 
-    def located(self, data: Path) -> Schema:
-        """Return the schema with one default place of each extra folder: of several the first that the data have."""
-        several = {name: places for name, places in self.roots.items() if isinstance(places, tuple)}
+    def located(self, data: Path, given: Collection[str] = ()) -> Schema:
+        """Return the schema with one default place of each extra folder that has several: the one with its files.
+
+        Args:
+            data: the data folder.
+            given: names of the extra folders that the user gave: their default places do not count.
+
+        Raises:
+            UsageError: several of them hold files that the schema's patterns name.
+        """
+        several = {
+            name: places for name, places in self.roots.items() if isinstance(places, tuple) and name not in given
+        }
         if not several:
             return self
-        found = {
-            name: next((p for p in places if os.path.isdir(f"{data}/{p}")), places[0])  # noqa: PTH112  else it raises
-            for name, places in several.items()
-        }
+        found = {name: self._place_of(name, places, data) for name, places in several.items()}
         return self.model_copy(update={"roots": {**self.roots, **found}})
+
+    def _place_of(self, name: str, places: Sequence[str], data: Path) -> str:
+        head = f"{{{name}}}/"
+        texts = [text.removeprefix(head) for text in self._companions() if text.startswith(head)]
+        globs = [parse(text, f"{self.name}, roots.{name}").glob for text in dict.fromkeys(texts)]
+        there = {place: os.path.realpath(f"{data}/{place}") for place in places}
+        holding = [place for place in places if any(_holds(there[place], text) for text in globs)]
+        if len({there[place] for place in holding}) > 1:  # what one of them holds must hide nothing in another
+            msg = (
+                f"schema {self.name}: {' and '.join(holding)} hold files of {name}. Say which counts (--root "
+                f"{name}=DIR), or remove the others."
+            )
+            raise UsageError(msg)
+        return next(iter(holding), next((p for p in places if os.path.isdir(there[p])), places[0]))  # noqa: PTH112
+
+    def _companions(self) -> Iterator[str]:
+        """Yield the patterns of files that belong to samples."""
+        for change in (self.fields, *self.when.values()):
+            yield from (spec.file for spec in change.values() if spec.file)
+        for patterns in self.samples.companions.values():
+            yield from patterns
 
     def placed(self, given: Collection[str], data: Path | None = None) -> Schema:
         """Return the schema with each extra folder that was not given at its default place below the data folder.
@@ -422,7 +457,7 @@ class Schema(_Model):
                 known = meant(name, self.roots) or f"; it has {', '.join(self.roots) or 'none'}"
                 msg = f"schema {self.name} has no extra folder called {name!r}{known}"
                 raise UsageError(msg)
-        places = (self if data is None else self.located(data)).roots.items()
+        places = (self if data is None else self.located(data, given)).roots.items()
         first = {name: path[0] if isinstance(path, tuple) else path for name, path in places}
         here = {f"{{{name}}}/": f"{path}/" for name, path in first.items() if path and name not in given}
         moved = self._with_files(here) if here else self

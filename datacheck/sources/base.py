@@ -154,7 +154,7 @@ class Source(ABC):
         self, schema: Schema, root: Path, roots: Mapping[str, Path], fields: frozenset[str] | None = None,
         level: Depth | None = None,
     ) -> None:  # fmt: skip
-        self.schema = schema.located(root).placed(roots)
+        self.schema = schema.located(root, roots).placed(roots)
         self.root = root
         self.roots = dict(roots)
         self.partly: set[str] = set()

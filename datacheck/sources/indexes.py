@@ -148,7 +148,7 @@ def _looked_at(
         # indexes name about as many files as there are
         "nbytes": 100 * len(listing.entries) + max(listing.by_path[path].size for path in paths),
     }  # fmt: skip
-    placed = schema.located(listing.root).placed(listing.roots)
+    placed = schema.located(listing.root, listing.roots).placed(listing.roots)
     templates, notes, read = file_templates(placed), list[Note](), set[str]()
     named: dict[str, list[str]] = {}
     box = sandbox_of(listing.root, listing.roots)

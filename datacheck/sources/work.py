@@ -82,7 +82,7 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
         files of known formats only. Files below extra roots are claimed as companions and never left over. Of an MDS
         shard that lies there plain and packed, as Streaming may leave it, the plain one is read, as by Streaming.
     """
-    schema = schema.located(listing.root).placed(listing.roots)
+    schema = schema.located(listing.root, listing.roots).placed(listing.roots)
     found = _unpacked(list(_found(schema, listing)))
     check_alone(schema, listing.alone)
     _check_inside(schema, listing.alone, found)
@@ -174,7 +174,7 @@ def unopened_companions(schema: Schema, listing: Listing) -> set[str]:
     """
     if not schema.samples.companions:
         return set()
-    schema = schema.located(listing.root).placed(listing.roots)
+    schema = schema.located(listing.root, listing.roots).placed(listing.roots)
     beside = [template for templates in companion_patterns(schema).values() for template in templates]
     opened = [*file_templates(schema), *_companion_templates(schema)]
     tails = tuple(template.tail for template in beside)

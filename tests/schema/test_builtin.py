@@ -1,6 +1,7 @@
 """The built-in schemas: they load, are chosen by the real layouts and by nothing else, and hold what they say."""
 
 import re
+import shutil
 
 import pytest
 
@@ -280,9 +281,29 @@ def test_sceneleap_s_meshes_are_looked_for_beside_the_grasps_or_where_the_user_s
     assert ([item.split for item in work.items], list(work.unclaimed)) == (["1022_mini_succ_collect"], [])
     assert schema.placed([], tmp_path).fields["verts"].file == models.replace(f"mug_{HEX}", "{object}")
     (tmp_path / "objects").mkdir()
-    assert schema.placed([], tmp_path).fields["verts"].file == "objects/{object}/mesh/simplified.obj"
+    (tmp_path / "objects/readme.txt").write_text("not a mesh")  # hides no mesh
+    assert schema.placed([], tmp_path).fields["verts"].file == models.replace(f"mug_{HEX}", "{object}")
     assert schema.placed([]).fields["verts"].file == "objects/{object}/mesh/simplified.obj"
     assert schema.placed(["objects"]).fields["verts"].file == "{objects}/{object}/mesh/simplified.obj"
+
+
+def test_of_two_places_that_hold_files_of_an_extra_folder_the_user_says_which_counts(tmp_path):
+    schema = load_schema("sceneleap")
+    places = ["objects", "object/objaverse_v1/flat_models"]
+    for place in places:
+        listing(tmp_path, [f"{place}/mug_{HEX}/mesh/simplified.obj"])
+    with pytest.raises(
+        UsageError, match=r"objects and object/objaverse_v1/flat_models hold files of objects\. Say whic"
+    ):
+        schema.placed([], tmp_path)
+    assert schema.placed(["objects"], tmp_path).fields["verts"].file == "{objects}/{object}/mesh/simplified.obj"
+    shutil.rmtree(tmp_path / "objects")
+    (tmp_path / "objects").symlink_to(places[1])  # one folder by two names
+    assert schema.placed([], tmp_path).fields["verts"].file == "objects/{object}/mesh/simplified.obj"
+    (tmp_path / "objects").unlink()
+    shutil.rmtree(tmp_path / "object")
+    (tmp_path / places[1]).mkdir(parents=True)  # empty, and the only one that is there
+    assert schema.placed([], tmp_path).fields["verts"].file == f"{places[1]}/{{object}}/mesh/simplified.obj"
 
 
 @pytest.mark.parametrize(("name", "length"), [("libero", 64), ("aloha", 64), ("robomimic", 10), ("replay_zarr", 16)])

@@ -171,7 +171,7 @@ def items_of(schema: Schema, listing: Listing) -> Sequence[Item]:
     """
     from datacheck.sources import plan_work  # noqa: PLC0415  as above
 
-    items = plan_work(schema.located(listing.root).placed(listing.roots), listing).items
+    items = plan_work(schema.located(listing.root, listing.roots).placed(listing.roots), listing).items
     if not items:
         patterns = ", ".join(schema.samples.files)
         msg = (
