@@ -306,9 +306,10 @@ class _Walk:
         self._linked = 0  # folders that were reached by links
         self._reached: Counter[str] = Counter()  # how often each of them was
         self._links: dict[str, list[tuple[int, str, tuple[str, ...]]]] = {}  # by goal a heap of those not followed yet
+        self._met: list[tuple[str, int, str, tuple[str, ...]]] = []  # links with their goals that are in no heap yet
         self._looked = self._plain = 0  # names in folders that were looked at; those of them that no link leads to
-        # Of the links that are followed now: lengths of the lists before, and their paths.
-        self._round: tuple[int, int, int, list[str]] | None = None
+        # What was known before the links that are followed now (see `_now`), and those as they wait.
+        self._round: tuple[tuple[int, int, int, int, int], list[tuple[str, str, tuple[str, ...], str]]] | None = None
         self._markers = store_markers()
         self.alone = ""  # path of the one Zarr folder that is listed
         self.nodes: dict[str, list[str]] = {}
@@ -347,6 +348,7 @@ class _Walk:
         """
         if self._round is None:
             self._plain = self._looked
+        self._sort()
         least = min((self._reached[goal] for goal in self._links), default=0)
         goals = [goal for goal in self._links if self._reached[goal] == least]
         if (room := LINKED - self._linked) > 0:
@@ -357,33 +359,68 @@ class _Walk:
             if not self._links[goal]:
                 del self._links[goal]
         self._linked += len(found)
-        self._round = len(self.paths), len(self.skipped), len(self.refused), [path for _, _, path, _ in found]
+        self._waiting = [(goal, path, links, "") for goal, _, path, links in found]
+        self._round = self._now(), self._waiting[:]
         if self._linked > LINKED:
             self._give_up(
                 f"links lead to more than {LINKED:,} folders. Remove those that lead from one folder to another, or "
                 "name the folder that holds the files"
             )
-            return False
-        self._waiting = [(goal, path, links, "") for goal, _, path, links in found]
-        return bool(found)
+            self._waiting = []
+        return bool(self._waiting)
+
+    def _sort(self) -> None:
+        for goal, depth, path, links in self._met:
+            heappush(self._links.setdefault(goal, []), (depth, path, links))
+        self._met = []
+
+    def _now(self) -> tuple[int, int, int, int, int]:
+        return len(self.paths), len(self.skipped), len(self.refused), len(self._met), self._looked
+
+    def _forget(self, then: tuple[int, int, int, int, int]) -> None:
+        """Forget what was found since then."""
+        files, skipped, refused, met, self._looked = then
+        del self.paths[files:], self.numbers[5 * files :], self.skipped[skipped:], self.refused[refused:]
+        del self._met[met:]
+        self._waiting = []
 
     def _bound(self) -> None:
-        """Leave out all that lies behind so many links where it is too much: half of it would depend on the disk."""
+        """Leave out what lies behind some of the links where all of it is too much, whatever the order on disk.
+
+        So that no link takes the room of all others, those behind which little lies are followed first.
+        """
         most = 2 * self._plain + BEHIND
         if self._round is None or self._looked <= most:
             return
-        files, skipped, refused, _ = self._round
-        del self.paths[files:], self.numbers[5 * files :], self.skipped[skipped:], self.refused[refused:]
-        self._waiting = []
+        then, links = self._round
+        self._forget(then)
+        links.sort(key=lambda link: _near_the_top(link[1]))
+        share = (most - self._looked) // len(links)
+        links = [link for link in links if not self._fits(link, self._looked + share)]
+        while links and self._fits(links[0], most):
+            del links[0]
+        self._round = then, links
         self._give_up(
             f"with what lies behind such links there are more than {most:,} files and folders, where {self._plain:,} "
             "lie there without links. Name the folders that they lead to as DATA or --root, or remove the links"
         )
 
+    def _fits(self, link: tuple[str, str, tuple[str, ...], str], most: int) -> bool:
+        """Follow one link, unless there are more names with what lies behind it."""
+        then = self._now()
+        self._waiting = [link]
+        while self._waiting:
+            self._enter(*self._waiting.pop())
+            if self._looked > most:
+                self._forget(then)
+                return False
+        return True
+
     def _give_up(self, why: str) -> None:
         """Name links that are not followed; those below one of them were found or not, as the disk has it."""
         assert self._round is not None
-        now = {*self._round[3]}
+        self._sort()
+        now = {path for _, path, *_ in self._round[1]}
         others = (path for heap in self._links.values() for _, path, _ in heap)
         left = [*now, *(path for path in others if now.isdisjoint(map(str, PurePosixPath(path).parents)))]
         left.sort(key=_near_the_top)
@@ -496,7 +533,7 @@ class _Walk:
     def _tell(self) -> None:
         """Hand on what was found since the last call, also nothing: whoever is told may end the walk."""
         if self._found is not None:
-            known = len(self.paths) if self._round is None or not self._waiting else self._round[0]
+            known = len(self.paths) if self._round is None or not self._waiting else self._round[0][0]
             self._found(self.paths[self._told : known], self.numbers[5 * self._told : 5 * known : 5].tolist())
             self._told = known
 
@@ -545,7 +582,7 @@ class _Walk:
         elif entry.is_file():
             self._add(path, entry.stat())
         else:
-            heappush(self._links.setdefault(goal, []), (len(links), path, (*links, goal)))  # behind few links first
+            self._met.append((goal, len(links), path, (*links, goal)))  # behind few links first
 
     def _add(self, path: str, status: os.stat_result) -> None:
         self._append(_entry(self.prefix + path, status, self.seen_ns))

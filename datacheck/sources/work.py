@@ -132,7 +132,7 @@ def check_alone(schema: Schema, alone: str) -> None:
 def _merged(templates: Sequence[Template], listing: Listing, claimed: Collection[str]) -> Iterator[Note]:
     """Yield the Zarr folders that no sample uses, and in which the patterns name Zarr folders one by one."""
     for store, nodes in sorted(listing.nodes.items()):
-        if store in claimed:
+        if store in claimed or store not in listing.by_path:  # of links that are not followed
             continue
         named = sorted(path for path in nodes if _fits(path, templates))
         if named:

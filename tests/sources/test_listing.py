@@ -330,6 +330,32 @@ def test_many_links_to_one_folder_hide_no_link_to_another(tmp_path, monkeypatch)
     assert left == [f"a{i:03}" for i in range(120 - len(left), 120)]
 
 
+def test_links_behind_which_much_lies_hide_no_other_link(tmp_path, monkeypatch):
+    """Each leads to another folder, so that all are followed at once; 50 of them hid the one link to good files."""
+    monkeypatch.setattr(listing, "BEHIND", 100)
+    deep = tmp_path / "h"
+    for i in range(20):
+        deep /= "d"
+        deep.mkdir(parents=True)
+        (tmp_path / f"h/l{i:02}").symlink_to("/".join(["."] + ["d"] * (i + 1)))
+    write(deep, *(str(i) for i in range(40)))
+    write(tmp_path, "store/chunk/0.npy", "store/chunk/1.npy")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/chunk").symlink_to("../store/chunk")
+    listed = list_files(tmp_path)
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda folder: Reversed(scandir(folder)))
+    again = list_files(tmp_path)
+    assert (paths(again), again.skipped) == (paths(listed), listed.skipped)  # whatever the order on disk
+    assert {"data/chunk/0.npy", "data/chunk/1.npy"} <= set(paths(listed))
+    left = [path for path, reason in listed.refused if "not followed" in reason]
+    # in the data folder 3 names, 20 folders d, 20 links to them, 40 files; chunk twice, and its 2 files
+    plain = 3 + 20 + 20 + 40 + 2 + 2
+    behind = [40 + 19 - i for i in range(20)]
+    followed = sorted(set(range(20)) - {int(path[-2:]) for path in left})
+    assert followed == [i for i in range(20) if sum(behind[: i + 1]) + 2 <= 100 + plain]
+
+
 def test_too_many_links_hide_no_file_that_is_no_link(tmp_path, monkeypatch):
     monkeypatch.setattr(listing, "LINKED", 5)
     write(tmp_path, "x/a.npy", "good.npy")
