@@ -115,8 +115,8 @@ def choose_schema(matches: Callable[[Schema], int], advice: Callable[[], list[st
         )
         raise UsageError(ManyLines.of([msg, *advice()]))
     listed = ", ".join(f"{name} ({count} file{'s' if count > 1 else ''})" for count, name, _ in fitting)
-    best = max(fitting, key=lambda fit: fit[0])[1]
-    msg = f"several built-in schemas fit the files found here: {listed}. Choose one, for example --schema {best}"
+    # no advice by the number of files: who may add small ones would choose
+    msg = f"several built-in schemas fit the files found here: {listed}. Say what the data are: --schema NAME|FILE"
     raise UsageError(msg)
 
 

@@ -131,7 +131,7 @@ def test_files_of_no_known_layout_choose_nothing(layout, tmp_path):
 def test_datasets_of_different_systems_in_one_folder_are_named(tmp_path):
     files = listing(tmp_path, ["sft_mini_512.jsonl", "dpo.jsonl", "libero_10/open_demo.hdf5"])
     with pytest.raises(
-        UsageError, match=r"libero \(1 file\), minimind_dpo \(1 file\), minimind_sft \(1 file\). Choose one"
+        UsageError, match=r"libero \(1 file\), minimind_dpo \(1 file\), minimind_sft \(1 file\). Say what"
     ):
         choose_schema(lambda schema: matches(schema, files))
 
