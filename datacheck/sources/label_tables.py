@@ -13,7 +13,7 @@ from datacheck.sources.documents import read_document
 from datacheck.table import Note
 
 _STEP, _CODE = "keep_classes", "DC404"
-_BYTES = 16 << 20
+_BYTES = 1 << 20  # ten times those of thousands of classes; YAML takes seconds for each megabyte
 _USED = "validation"  # as Mask3D calls it: whether the class is trained and evaluated
 _NAMED = 10
 

@@ -61,3 +61,15 @@ def test_without_a_table_the_step_takes_nothing(tmp_path):
     long = "a" * 300 + ".yaml"  # no system has a file of such a name
     assert kept(tmp_path, long) == (long, [])
     assert kept(tmp_path, [3, 5]) == ([3, 5], [])
+
+
+def test_a_table_of_more_than_a_megabyte_is_told_and_not_read(tmp_path):
+    """YAML of 470,000 keys took half a minute."""
+    table = tmp_path / "labels.yaml"
+    table.write_bytes(b"0: {}\n1: {validation: false}\n".ljust(1 << 20, b"#"))
+    assert kept(tmp_path, "labels.yaml") == ([0], [])
+    table.write_bytes(table.read_bytes() + b"#")
+    step, [(code, key, reason)] = kept(tmp_path, "labels.yaml")
+    assert (step, code, key) == ("labels.yaml", "DC404", "labels.yaml")
+    assert reason.startswith("cannot be read: ")
+    assert "1,048,577 bytes" in reason
