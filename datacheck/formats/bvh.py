@@ -16,7 +16,7 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, numbers, text, text_lines
+from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, check_longest, numbers, text, text_lines
 from datacheck.runtime.beneath import Place
 from datacheck.sample import Array
 
@@ -109,6 +109,7 @@ def _named(first: str, name: str, skeleton: _Skeleton, open_: list[int]) -> int:
     """Return the number of a new joint, or that of end sites."""
     if first == "END":
         return _END
+    check_longest([name])  # each of its channels has it in its name
     skeleton.joints.append(name)
     skeleton.parents.append(open_[-1] if open_ else -1)
     return len(skeleton.joints) - 1
@@ -125,8 +126,10 @@ def _described(first: str, said: list[str], skeleton: _Skeleton, joint: int, num
         skeleton.offsets += [offset] * (joint != _END)
         return
     count, names = said[:1], said[1:]
-    if joint == _END or count != [str(len(names))] or not all(map(_CHANNEL.fullmatch, names)):
-        _refuse(number, f"CHANNELS {' '.join(said)[:60]!r}; a number, and as many of Xposition to Zrotation, are read")
+    once = len({name.lower() for name in names}) == len(names)
+    if joint == _END or count != [str(len(names))] or not once or not all(map(_CHANNEL.fullmatch, names)):
+        why = f"CHANNELS {' '.join(said)[:60]!r}; a number, and as many of Xposition to Zrotation, each once, are read"
+        _refuse(number, why)
     skeleton.channels += [f"{skeleton.joints[joint]}.{name}" for name in names]
 
 

@@ -64,3 +64,14 @@ def test_a_long_line_takes_time_in_proportion(tmp_path, line):
     with pytest.raises(FormatError):
         read_all(path)
     assert time.monotonic() - start < 5
+
+
+def test_names_of_channels_take_no_more_than_their_file(tmp_path):
+    head = "HIERARCHY\nROOT {}\n{{\nOFFSET 0 0 0\nCHANNELS {} {}\n}}\nMOTION\nFrames: 0\nFrame Time: 1\n"
+    path = tmp_path / "a.bvh"
+    path.write_text(head.format("j" * 1001, 1, "Xposition"))
+    with pytest.raises(FormatError, match="a name of 1,001 characters"):
+        read_all(path)
+    path.write_text(head.format("j" * 1000, 100_000, "Xposition " * 100_000))  # 100 MB of names
+    with pytest.raises(FormatError, match="each once"):
+        read_all(path)

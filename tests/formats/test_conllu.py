@@ -113,10 +113,24 @@ def test_wanted_sentences_are_those_of_the_whole_file(tmp_path: Path) -> None:
 
 def test_a_line_without_end_costs_no_memory(tmp_path: Path) -> None:
     found = _read(_write(tmp_path, ROOT, b"1\t" + b"x" * (20 << 20) + b"\n\n", ROOT))
-    assert "sentence 2 (line 4): more than 16 MiB long" in str(found[1])
+    assert "sentence 2 (line 4): more than 1 MiB long" in str(found[1])
     assert isinstance(found[2], dict)
 
 
 def test_comments_alone_are_no_sentence(tmp_path: Path) -> None:
     found = _read(_write(tmp_path, "# newdoc\n\n\n\n", ROOT, "# end\n"))
     assert list(found) == [0]
+
+
+def test_one_odd_tag_beside_universal_xpos_is_no_swap(tmp_path: Path) -> None:
+    line = "{0}\tw\tw\t{1}\t{2}\t_\t{3}\tdep\t_\t_\n"
+    tags = [("NOUN", "NOUN"), ("VERBX", "VERB"), ("ADJ", "ADJ")]
+    words = "".join(line.format(n, *tag, n - 1) for n, tag in enumerate(tags, 1))
+    assert _read(_write(tmp_path, words + "\n"))[0]["upos"] == ["NOUN", "VERBX", "ADJ"]
+
+
+def test_comments_without_words_take_little_memory(tmp_path: Path) -> None:
+    path = _write(tmp_path, "##\n" * 400_000, ROOT, ROOT)
+    read = _read(path)
+    assert str(read[0]) == "sentence 1 (line 1): more than 1 MiB long"
+    assert read[1]["form"] == ["Go", "!"]
