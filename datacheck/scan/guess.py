@@ -30,7 +30,10 @@ _COLUMNS, _FEW_COLORS, _WIDE = ("from its values",), 64, 1.5  # classes are fewe
 _TOKENS = r"(?:input|token)_ids|tokens"  # names of what a text becomes
 ONE_ARRAY, RECORDS = "array", "records"  # what a file of one array, and of one list, calls it
 SOUND = "samples"  # what a .wav calls its sound
-_ANSWERS = frozenset({"gpt", "assistant", "model", "bot", "agent", "system"})  # who answers where a user asks
+_ANSWERS = ("gpt", "assistant", "model", "bot")  # who answers in ShareGPT's messages
+_CHOSEN = (  # and no "chosen_model": of one prompt two answers differ, all else may be equal
+    r"(?:{0}[_-]?)?chosen(?:[_-]?{0})?".format(r"(?:answer|response|reply|completion|output|text|message|summary)s?")
+)
 _ASTRAY = 0.1  # share of the samples in which time falls, above which it is none
 _IDS = r"^(?:__index_level_\d+__|unnamed: 0|(?:(?:row|sample|example)_)?(?:id|idx|index)|[gu]?uid)$"
 UNTYPED = "bytes"  # what a .bin of no float32 numbers calls its content
@@ -312,16 +315,13 @@ def _text(said: str, seen: Seen) -> Guess:
 
 
 def _chat(seen: Seen) -> Guess | None:
-    """Return the guess of messages, as OpenAI, ShareGPT or a corpus of dialogues names their keys; None of others."""
-    names = next((names for names in MESSAGE_NAMES if set(names) <= set(seen.keys)), ())
-    why = (f"messages with {' and '.join(names)}",)
-    if names == MESSAGE_NAMES[0]:
-        return Guess({"role": "chat"}, why)
-    answers = [name for name in seen.speakers if name.lower() in _ANSWERS]
-    if "speaker" in names and not any(name.lower() in {"human", "user"} for name in seen.speakers):
-        answers = []  # a play or a meeting: nobody asks
-    answers = [name for name in answers if name.lower() != "system"] or answers  # in ShareGPT it gives instructions
-    return Guess({"role": "chat", "train_on": answers[0]}, why) if names and answers else None
+    """Return the guess of messages, as OpenAI names their keys or as ShareGPT does; None of anything else."""
+    if {"role", "content"} <= set(seen.keys):
+        return Guess({"role": "chat"}, ("messages with role and content",))
+    answer = max(_ANSWERS, key=lambda name: seen.speakers.get(name, 0))
+    if {"from", "value"} <= set(seen.keys) and answer in seen.speakers:
+        return Guess({"role": "chat", "train_on": answer}, ("messages with from and value",))
+    return None
 
 
 def preferences(guesses: Mapping[str, Guess]) -> dict[str, Guess]:
@@ -331,7 +331,7 @@ def preferences(guesses: Mapping[str, Guess]) -> dict[str, Guess]:
         pair = (name, name.replace("chosen", "rejected"))
         specs = [guesses[one].spec for one in pair if one in guesses]
         kinds = {spec.get("role", spec.get("dtype")) for spec in specs}
-        if len(set(pair)) == len(specs) == 2 and kinds in ({"chat"}, {"text"}):
+        if len(set(pair)) == len(specs) == 2 and kinds in ({"chat"}, {"text"}) and re.fullmatch(_CHOSEN, name.lower()):
             for one, more in zip(pair, ({"preferred_over": pair[1]}, {}), strict=True):
                 spec = {key: value for key, value in guesses[one].spec.items() if key != "dtype"}
                 found[one] = Guess(spec | {"role": min(kinds)} | more, guesses[one].why)

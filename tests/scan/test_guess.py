@@ -277,6 +277,25 @@ def test_dialogues_of_a_user_are_chats_and_plays_are_none(tmp_path, speakers, ro
     assert (field.role, field.train_on) == (role, train_on)
 
 
+def test_the_speaker_of_most_chats_answers_whichever_comes_first(tmp_path):
+    def chat(name, i):
+        return [{"from": "human", "value": f"Question {i}?"}, {"from": name, "value": f"Answer {i}."}]
+
+    rows = [{"conversations": chat("model" if i else "gpt", i)} for i in range(30)]
+    for order in (rows, rows[::-1]):
+        assert records(tmp_path / "d", order)["conversations"].train_on == "model"
+
+
+def test_what_stands_beside_a_chosen_answer_is_no_preference(tmp_path):
+    rows = [
+        {"chosen": f"Good {i}", "rejected": f"Bad {i}", "chosen-model": f"m{i % 3}", "rejected-model": f"m{i % 2}",
+         "chosen_prompt": "a prompt of both " * 9, "rejected_prompt": "a prompt of both " * 9}
+        for i in range(30)
+    ]  # fmt: skip
+    fields = records(tmp_path / "d", rows)
+    assert {name: spec.preferred_over for name, spec in fields.items() if spec.preferred_over} == {"chosen": "rejected"}
+
+
 def test_numbers_and_names_of_rows_are_ids_and_labels_are_none(tmp_path):
     rows = [
         {"id": f"a-{i}", "idx": (i * 37) % 100, "__index_level_0__": 7000 - i, "sample_id": i, "index": i % 2,
