@@ -5,6 +5,7 @@ Nothing here is declared by a schema, so it is told only where most of what is s
 
 from __future__ import annotations
 
+import io
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from datacheck.table import Note
 _CODE = "DC105"
 _DOCUMENTS = (".json", ".jsonl")
 _TABLES = (".csv", ".tsv")
-_CELLS = re.compile(r"[,;\t]")
+_CELLS, _READ_BYTES = re.compile(r"[,;\t\r\n]"), 1 << 20
 _LISTS = re.compile(
     r"(?:^|/)(?:(?P<train>train|training)|val|valid|validation|test|testing|eval|evaluation)\.(?:txt|lst)\Z"
 )
@@ -121,15 +122,16 @@ def names_in(place: File) -> list[str]:
 
 def _in_cells(data: bytes) -> list[str]:
     """Return the names of files in the cells of a table; quotes around a cell do not count."""
-    found = set[str]()
+    cells = set[str]()
     low = data.lower()
     if any(ending.encode() in low for ending in _MEDIA):  # tables of numbers are passed over in a moment
-        for line in data.decode("utf-8").splitlines():
-            cells = (cell.strip(" \"'") for cell in _CELLS.split(line))
-            found |= {name for cell in cells if (name := _file(cell))}
-            if len(found) > _MOST_NAMES:
+        file = io.StringIO(data.decode("utf-8"))
+        while lines := file.readlines(_READ_BYTES):
+            part = (cell.strip(" \"'") for cell in set(_CELLS.split("".join(lines))))
+            cells.update(cell for cell in part if cell.lower().endswith(_MEDIA))
+            if len(cells) > _MOST_NAMES:
                 return []
-    return sorted(found)
+    return sorted({name for cell in cells if (name := _file(cell))})
 
 
 def _file(text: str) -> str:

@@ -7,6 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import attrgetter, itemgetter
 from pathlib import PurePosixPath
 from typing import Any
@@ -576,9 +577,13 @@ class _Lists:
         return listed
 
     def _is_union(self, names: _Named) -> bool:
-        """Tell whether a list is that of two others together, by its split's name: trainval beside train and val."""
-        split, splits = names.names.get(_SPLIT, ""), {one.names.get(_SPLIT, "") for one in self._lists} - {""}
-        return any(split == first + second for first in splits for second in splits)
+        return names.names.get(_SPLIT, "") in self._unions
+
+    @cached_property
+    def _unions(self) -> set[str]:
+        """Return the splits that are two others together, by their names: trainval beside train and val."""
+        splits = {one.names.get(_SPLIT, "") for one in self._lists} - {""}
+        return {name for name in splits if any({name[:at], name[at:]} <= splits for at in range(1, len(name)))}
 
     def _mark(self, listed: dict[str, _Named], names: _Named, line: str, hits: list[str], count: int) -> None:
         split, place = names.names.get(_SPLIT, ""), shortened(names.path, PLACE)
