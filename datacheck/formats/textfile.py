@@ -200,7 +200,7 @@ def _open(path: Place, hint: Hint) -> Values:
     if between is None or found.names() != ["text"]:
         return found
     columns = _columns(data.removeprefix(_BOM), between)
-    if columns is None:
+    if columns is None and not data.count(b'"', 0, data.find(b"<<<<<<< ")) % 2:  # not within a cell that speaks of one
         _refuse_conflict(data)
     return found if columns is None else Values(columns)
 

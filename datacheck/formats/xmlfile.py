@@ -109,8 +109,11 @@ def _parsed(data: bytes) -> _Tree:
         setattr(parser, handler, _refused)
     try:
         parser.Parse(data, True)  # noqa: FBT003  expat takes it by place alone
-    except (expat.ExpatError, ValueError, LookupError) as error:  # the latter: an encoding that Python does not know
+    except expat.ExpatError as error:
         msg = f"not XML: {error}"
+        raise FormatError(msg) from error
+    except (ValueError, LookupError) as error:  # expat knows encodings of one byte, as Python names them
+        msg = f"XML in an encoding that is not read ({error}): write it as UTF-8"
         raise FormatError(msg) from error
     return tree
 

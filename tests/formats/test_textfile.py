@@ -257,3 +257,9 @@ def test_a_table_of_pandas_has_its_index(tmp_path):
 def test_lines_that_end_as_on_old_macs_are_a_text(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"a,b\rx,1\ry,2\r")
     assert list(read_all(tmp_path / "a.csv")) == ["text"]
+
+
+def test_a_cell_that_tells_of_a_merge_conflict_is_none(tmp_path):
+    told = 'id,text\n1,"so:\n<<<<<<< HEAD\na\n=======\nb\n>>>>>>> main\nor so"\n2,x,3\n'
+    (tmp_path / "a.csv").write_text(told)
+    assert read_all(tmp_path / "a.csv") == {"text": told}

@@ -128,6 +128,19 @@ def test_a_size_that_is_not_the_picture_s_is_found(tmp_path: Path) -> None:
     assert "64 x 48 where the picture has 48 x 64 pixels" in message
 
 
+def test_a_picture_on_its_side_was_not_resized(tmp_path: Path) -> None:
+    folder = _voc(
+        tmp_path / "d",
+        sizes={4: "<width>64</width><height>48</height>", 6: "<width>123456789</width><height>64</height>"},
+    )
+    run = scan(folder)
+    fixes = {run.table.keys[int(f.rows[0])]: (f.fix, f.message) for f in run.report.findings}
+    assert "EXIF orientation" in fixes["JPEGImages/004.jpg"][0]
+    assert "resized" not in fixes["JPEGImages/004.jpg"][0]
+    assert "resized" in fixes["JPEGImages/006.jpg"][0]
+    assert "123456789 x 64 where the picture has 48 x 64" in fixes["JPEGImages/006.jpg"][1]
+
+
 def test_missing_annotations_and_pictures_and_those_in_no_list_are_named(tmp_path: Path) -> None:
     folder = _voc(tmp_path / "d")
     (folder / "Annotations/002.xml").unlink()
@@ -153,3 +166,10 @@ def test_a_damaged_annotation_is_named(tmp_path: Path) -> None:
     ((code, message, keys),) = _found(folder)
     assert (code, keys) == ("DC101", ["JPEGImages/006.jpg"])
     assert "Annotations/006.xml: not XML" in message
+
+
+def test_an_encoding_of_several_bytes_is_told_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.xml"
+    path.write_bytes('<?xml version="1.0" encoding="gb2312"?><a><b>\u732b</b></a>'.encode("gb2312"))
+    with pytest.raises(FormatError, match=r"^XML in an encoding that is not read .*: write it as UTF-8$"):
+        read_all(path)

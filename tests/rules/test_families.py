@@ -547,7 +547,13 @@ def test_what_one_of_few_samples_lacks_says_little_where_another_cannot_be_read(
 
 @pytest.mark.parametrize(
     ("names", "wide", "told"),
-    [(("a.csv", "b.csv"), 2, 0), (("a.JSON", "b.txt"), 2, 0), (("a.npy", "b.npy"), 2, 1), (("a.csv", "b.csv"), 3, 1)],
+    [
+        (("a.csv", "b.csv"), 2, 0),
+        (("a.JSON", "b.txt"), 2, 0),
+        (("a.xml", "b.xml"), 2, 0),
+        (("a.npy", "b.npy"), 2, 1),
+        (("a.csv", "b.csv"), 3, 1),
+    ],
 )
 def test_whole_numbers_of_a_text_are_no_other_kind_than_floats(names, wide, told):
     """Of 58 series those that count taxis have no point in any row."""

@@ -74,7 +74,7 @@ def _in_pixels(rows: Array) -> tuple[tuple[int, ...], Array]:
     if bad.all():
         return counts, np.full(8, np.nan)
     low, high = low[~bad], high[~bad]
-    middle = (low + high) / 2
+    middle = low / 2 + high / 2  # the sum may be too large
     ends = low.min(axis=0), high.max(axis=0), middle.min(axis=0), middle.max(axis=0)
     return counts, np.concatenate(ends)
 

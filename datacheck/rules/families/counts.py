@@ -247,15 +247,22 @@ def _missized(rows: Rows, name: str, picture: str) -> Iterator[Failure]:
     stated, dims = rows[f":{name}:stated"], rows[f"{picture}:dims"]
     known = rows.measured(f":{name}:stated") & (rows[f"{picture}:ndim"] > 1)
     wrong = known & (stated != dims[:, 1::-1]).any(axis=1) if dims.shape[1] > 1 else np.zeros(len(rows), bool)
-    if wrong.any():
-        pairs = np.unique(np.concatenate([stated[wrong], dims[wrong, 1::-1]], axis=1), axis=0)
-        said = [f"{w:g} x {h:g} where the picture has {a:g} x {b:g}" for w, h, a, b in pairs.tolist()]
+    turned = wrong & (stated == dims[:, :2]).all(axis=1)
+    for mask, kind, fix in (
+        (wrong & ~turned, name, "Write the size of the picture, and scale the boxes if it was resized after them."),
+        (turned, f"{name}:turned", "See which way up the boxes lie: programs differ in whether they follow the EXIF "
+         "orientation of a picture. Exchange width and height, or turn the picture."),
+    ):  # fmt: skip
+        if not mask.any():
+            continue
+        pairs = np.unique(np.concatenate([stated[mask], dims[mask, 1::-1]], axis=1), axis=0)
+        said = [f"{w:.0f} x {h:.0f} where the picture has {a:.0f} x {b:.0f}" for w, h, a, b in pairs.tolist()]
         yield Failure(
-            wrong,
-            f"{name} states another size than {picture} has in {counted(int(wrong.sum()))}: {listed(said)} pixels.",
-            measured={"stated": stated[wrong][0].tolist(), "found": dims[wrong][0, 1::-1].tolist()},
-            kind=name,
-            fix="Write the size of the picture, and scale the boxes if the picture was resized after they were drawn.",
+            mask,
+            f"{name} states another size than {picture} has in {counted(int(mask.sum()))}: {listed(said)} pixels.",
+            measured={"stated": stated[mask][0].tolist(), "found": dims[mask][0, 1::-1].tolist()},
+            kind=kind,
+            fix=fix,
             extra=(name,),
         )
 

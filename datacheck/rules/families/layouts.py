@@ -249,7 +249,7 @@ def _untyped(rows: Rows) -> Array:
     return np.where(texts, other[makeups.rows], rows[":makeup"])
 
 
-_TEXTS = (".csv", ".tsv", ".txt", ".xyz", ".pts", ".json", ".jsonl", ".jsonl.gz", ".ndjson", ".yaml", ".yml")
+_TEXTS = (".csv", ".tsv", ".txt", ".xyz", ".pts", ".json", ".jsonl", ".jsonl.gz", ".ndjson", ".xml", ".yaml", ".yml")
 
 
 # ---------------------------------------------------------------------------------------------- ids
