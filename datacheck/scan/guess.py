@@ -31,6 +31,7 @@ _TOKENS = r"(?:input|token)_ids|tokens"  # names of what a text becomes
 ONE_ARRAY, RECORDS = "array", "records"  # what a file of one array, and of one list, calls it
 SOUND = "samples"  # what a .wav calls its sound
 _ANSWERS = ("gpt", "assistant", "model", "bot")  # who answers in ShareGPT's messages
+_ANSWERED = 0.9  # share of the chats that have an answer: of fewer, somebody else answers, or they are no chats
 _CHOSEN = (  # and no "chosen_model": of one prompt two answers differ, all else may be equal
     r"(?:{0}[_-]?)?chosen(?:[_-]?{0})?".format(r"(?:answer|response|reply|completion|output|text|message|summary)s?")
 )
@@ -319,7 +320,7 @@ def _chat(seen: Seen) -> Guess | None:
     if {"role", "content"} <= set(seen.keys):
         return Guess({"role": "chat"}, ("messages with role and content",))
     answer = max(_ANSWERS, key=lambda name: seen.speakers.get(name, 0))
-    if {"from", "value"} <= set(seen.keys) and answer in seen.speakers:
+    if {"from", "value"} <= set(seen.keys) and seen.speakers.get(answer, 0) >= max(1, _ANSWERED * seen.chats):
         return Guess({"role": "chat", "train_on": answer}, ("messages with from and value",))
     return None
 

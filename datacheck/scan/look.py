@@ -63,7 +63,8 @@ class Seen:
         falls: in how many samples a value falls.
         ends: fewest and most steps at the end of a sample that are not 0.
         keys: the keys of JSON objects, of the first element of lists.
-        speakers: who speaks in lists of messages, and in how many of them.
+        chats: how many are messages, or lists of them.
+        speakers: who speaks in these, and in how many.
         told: how many are lists of texts of which most differ, or of lists of several lengths: a row of such a table is
             no step of an episode.
         longest, empty: bytes of the longest text; how many texts have none.
@@ -90,6 +91,7 @@ class Seen:
     falls: int = 0
     ends: list[int] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    chats: int = 0
     speakers: dict[str, int] = field(default_factory=dict)
     told: int = 0
     longest: int = 0
@@ -187,8 +189,8 @@ _SEEN = {
     "samples": natural, "dtypes": {_is_dtype: natural}, "ndims": {_is_rank: natural}, "item": _are_sizes,
     "lengths": [natural], "low": _is_number, "high": _is_number, "unfinite": natural, "holes": finite, "whole": bool,
     "distinct": [int64], "norms": [finite], "sizes": [finite], "rising": bool, "falls": natural, "ends": [natural],
-    "keys": [text], "speakers": {text: natural}, "told": int64, "longest": int64, "empty": int64, "climbs": int64,
-    "columns": [[finite]], "unit": [natural], "thinned": bool,
+    "keys": [text], "chats": natural, "speakers": {text: natural}, "told": int64, "longest": int64, "empty": int64,
+    "climbs": int64, "columns": [[finite]], "unit": [natural], "thinned": bool,
 }  # fmt: skip
 
 
@@ -354,7 +356,9 @@ def _add_text(seen: Seen, column: Column) -> None:
         inner = value[0] if isinstance(value, list) and value else value
         if isinstance(inner, Mapping):
             seen.keys = list(dict.fromkeys([*seen.keys, *storable(list(map(str, inner)))]))[:_KEYS]
-            for name in dict.fromkeys(storable(_speakers(value))):
+            names = dict.fromkeys(storable(_speakers(value)))
+            seen.chats += bool(names)
+            for name in names:
                 if name in seen.speakers or len(seen.speakers) < _KEYS:
                     seen.speakers[name] = seen.speakers.get(name, 0) + 1
 

@@ -286,6 +286,13 @@ def test_the_speaker_of_most_chats_answers_whichever_comes_first(tmp_path):
         assert records(tmp_path / "d", order)["conversations"].train_on == "model"
 
 
+@pytest.mark.parametrize("names", [("km", "model", "m"), ("gpt", "chatgpt"), ("ann", "bob", "bot")])
+def test_messages_of_which_many_have_no_answer_are_no_chats(tmp_path, names):
+    said = [{"from": names[i % len(names)], "to": "mi", "value": f"{i} and some more"} for i in range(60)]
+    assert records(tmp_path / "d", [{"x": one} for one in said])["x"].role is None
+    assert records(tmp_path / "d", [{"x": [one, one]} for one in said])["x"].role is None
+
+
 def test_what_stands_beside_a_chosen_answer_is_no_preference(tmp_path):
     rows = [
         {"chosen": f"Good {i}", "rejected": f"Bad {i}", "chosen-model": f"m{i % 3}", "rejected-model": f"m{i % 2}",
