@@ -112,7 +112,7 @@ def _values(data: bytes, at: int, size: int, sound: _Sound | None) -> Values:
         msg = f"the data chunk says 0 bytes, {then}"
         raise FormatError(msg)
     if size > left:
-        why = "its writer did not finish the file" if size >= _UNKNOWN else "the file is cut short"
+        why = "a program wrote it to a pipe, or was ended: convert it" if size >= _UNKNOWN else "the file is cut short"
         msg = f"the data chunk says {size:,} bytes, {left:,} are left: {why}"
         raise FormatError(msg)
     frame = sound.channels * sound.bits // 8

@@ -239,7 +239,7 @@ REASONS = {
     "wav/n_no_rate.wav": "at 0 Hz",
     "wav/n_no_samples.wav": "says 0 bytes, no sample follows",
     "wav/n_odd_chunk.wav": "at byte 28 says 16,777,216 bytes",
-    "wav/n_pipe.wav": "says 4,294,967,295 bytes, 8 are left: its writer did not finish",
+    "wav/n_pipe.wav": "says 4,294,967,295 bytes, 8 are left: a program wrote it to a pipe",
     "wav/n_rf64.wav": "of kind RF64",
     "wav/n_short_format.wav": "a format chunk of 4 bytes",
     "wav/n_text.wav": "not a WAV file",
