@@ -8,6 +8,7 @@ named without a second try. A good file of ordinary cost never meets any of this
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import signal
 import threading
@@ -222,3 +223,30 @@ def limited_time(seconds: float) -> Iterator[None]:
 
 def _end(*_: object) -> None:
     raise OutOfTimeError
+
+
+def written_memory() -> int:
+    """Return how many bytes of memory this process can write."""
+    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123
+        return int(file.read().split()[5]) * mmap.PAGESIZE
+
+
+@contextmanager
+def limited_memory(nbytes: int) -> Iterator[None]:
+    """Raise `MemoryError` when the body takes so many bytes more than there are now.
+
+    Notes:
+        In a process whose memory is limited by the size of a file (`BY_SIZE`): the limit of any other is not ours.
+    """
+    if not BY_SIZE:
+        yield
+        return
+    import resource  # noqa: PLC0415  not on every platform, needed in children only
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    least = written_memory() + nbytes
+    resource.setrlimit(resource.RLIMIT_DATA, (least if soft < 0 else min(soft, least), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

@@ -65,10 +65,22 @@ def run_task(child: Child, function: str, task: dict[str, Json], offenders: Offe
         function: ``module:function`` with the signature ``(task, beat) -> payload``; it calls ``beat(i)`` before it
             touches item i of ``task["items"]``, and again while a long item is making progress; ``beat.files(nbytes)``
             tells the size of its files, by which its memory and its processor time are limited (`Pulse`).
-        task: JSON arguments; ``items`` is the list that may be cut.
+        task: JSON arguments; ``items`` is the list that may be cut. ``without``: arguments for one more try of an item
+            that has ended its child, without what is none of the item's and may have done it (a tokenizer).
         offenders: what failed in other tasks.
     """
     offenders = offenders or Offenders()
+    outcome = _run(child, function, task, offenders)
+    less: dict[str, Json] = task.get("without") or {}
+    for death in [death for death in outcome.deaths if less and not (death.machine or death.crash)]:
+        again = _run(child, function, task | less | {"items": [death.item]}, offenders)
+        if not again.deaths:
+            outcome.payloads += again.payloads
+            outcome.deaths.remove(death)
+    return outcome
+
+
+def _run(child: Child, function: str, task: dict[str, Json], offenders: Offenders) -> Outcome:
     outcome = Outcome(task)
     waiting: deque[tuple[list[Json], bool]] = deque([(list(task["items"]), False)])
     places = {id(item): place for place, item in enumerate(task["items"])}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from datacheck import budget
-from datacheck.budget import Budget
+from datacheck.budget import Budget, written_memory
 from datacheck.runtime.sandbox import lower_limit
 
 COUNTER = struct.Struct("<qqq")  # the item that the child is at; how often it said so; bytes of its files, or -1
@@ -71,24 +71,18 @@ class Pulse:
     def leaked(self) -> bool:
         """Tell whether an item that ran out of memory leaves much behind."""
         gc.collect()
-        return _written_memory() - (self._start or 0) > _LEAK_BYTES
+        return written_memory() - (self._start or 0) > _LEAK_BYTES
 
     def _limit(self, more: int) -> None:
         import resource  # noqa: PLC0415  not on every platform, needed in children only
 
         if self._start is None:
-            self._start = _written_memory()
+            self._start = written_memory()
             lower_limit(resource.RLIMIT_FSIZE, _WRITTEN_BYTES)
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         soft = hard if more < 0 else self._start + more
         resource.setrlimit(resource.RLIMIT_DATA, (soft if hard < 0 else min(soft, hard), hard))
         budget.BY_SIZE = more >= 0
-
-
-def _written_memory() -> int:
-    """Return how many bytes of memory this process can write."""
-    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123
-        return int(file.read().split()[5]) * mmap.PAGESIZE
 
 
 class OverdueError(Exception):

@@ -9,19 +9,19 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence, Sized
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from datacheck.budget import OutOfTimeError, limited_time
+from datacheck.budget import OutOfTimeError, limited_memory, limited_time
 from datacheck.digest import digest_bytes
 from datacheck.errors import UsageError
 from datacheck.registry import require
 from datacheck.runtime.beneath import File, Folder, Place, read_file
-from datacheck.runtime.documents import MIB
+from datacheck.runtime.documents import MIB, check_values
 
 Array = np.ndarray[Any, Any]
 
@@ -29,6 +29,8 @@ _FILE, _CONFIG, _TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_tem
 FILES = (_FILE, _CONFIG, _TEMPLATE)
 TOKENIZER_BYTES = 64 * MIB  # of each of its files; those of large vocabularies have 20 MB
 _TEMPLATE_S = 1.0  # of processor time; a chat takes a millisecond
+_TEMPLATE_BYTES, _TEMPLATE_LETTERS = 64 * MIB, 100_000  # of memory and of text, for a chat without any letters
+_PER_LETTER, _LETTERS_PER_LETTER = 64, 16  # more of both for each letter of the chat
 _DIGITS, _REPEATED = 4_096, 100_000  # bits of a whole number, and elements of a text that is repeated
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 # Who speaks in a message, and what: as OpenAI names them, ShareGPT, and corpora of dialogues.
@@ -139,8 +141,30 @@ def _read(path: str) -> tuple[str, Any, dict[str, Any]]:
         msg = f"{_shown(path)}: no tokenizer there; it is a folder with {_FILE}, or that file"
         raise UsageError(msg)
     said = _json(_shown(path), config or "{}")
-    special = {n: t["content"] if isinstance(t, Mapping) else t for n in _SPECIAL if (t := said.get(n))}
-    return raw, said.get("chat_template") or template, special
+    special = {n: t.get("content") if isinstance(t, Mapping) else t for n in _SPECIAL if (t := said.get(n))}
+    told = _template_of(said.get("chat_template")) or template
+    for name, text in {**special, "chat_template": told or ""}.items():
+        if not isinstance(text, str) or not _is_unicode(text):
+            msg = f"{_shown(path)}: {_CONFIG}: {name} is no text"
+            raise UsageError(msg)
+    return raw, told, special
+
+
+def _template_of(told: Any) -> Any:
+    """Return the chat template of a configuration, which may hold several by name."""
+    named = [t for t in told if isinstance(t, Mapping)] if isinstance(told, list) else []
+    if not named:
+        return told
+    return next((t.get("template") for t in named if t.get("name") == "default"), named[0].get("template"))
+
+
+def _is_unicode(text: str) -> bool:
+    """Tell whether a text is one: JSON may spell half of a pair of UTF-16."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class Tokenizer:
@@ -154,7 +178,7 @@ class Tokenizer:
     def __init__(self, path: str | Path) -> None:
         tokenizers = require("tokenizers", "text")
         raw, self._template, self.special = _read(str(path))
-        self._path, self._slow = _shown(str(path)), ""
+        self._path, self._costly = _shown(str(path)), ""
         with _library(f"{self._path}: not a tokenizer"):
             self._encoder = tokenizers.Tokenizer.from_str(raw)
         self._encoder.no_truncation()
@@ -217,10 +241,7 @@ class Tokenizer:
         Raises:
             UsageError: there is none, or it is broken.
         """
-        told = self._template
-        if isinstance(told, list):  # several named templates
-            told = next((t["template"] for t in told if t.get("name") == "default"), told[0]["template"])
-        if not told:
+        if not self._template:
             msg = f"the tokenizer has no chat template (chat_template in {_CONFIG}, or {_TEMPLATE})"
             raise UsageError(msg)
         base = require("jinja2.sandbox", "text").ImmutableSandboxedEnvironment
@@ -230,9 +251,11 @@ class Tokenizer:
         # the day is part of some templates; a fixed one keeps the text a function of the chat
         environment.globals |= {"raise_exception": _refuse, "strftime_now": lambda form: "2024-01-01"}
         try:
-            return environment.from_string(told)
+            with _bounded(0):  # what is constant in it is worked out now
+                return environment.from_string(self._template)
         except Exception as error:
-            msg = f"the chat template of the tokenizer is broken: {error}"
+            why = " ".join(str(error).split())[:300] or type(error).__name__
+            msg = f"the chat template of the tokenizer is broken: {why}"
             raise UsageError(msg) from error
 
     def with_template(self) -> Tokenizer:
@@ -248,24 +271,40 @@ class Tokenizer:
         """Return a conversation as one text; tools and tool calls that are JSON text are parsed first.
 
         Raises:
-            ValueError: the template refuses it.
+            ValueError: the template refuses it, or takes too much time, memory or text for it.
         """
         template = self.template
-        if self._slow:
-            raise ValueError(self._slow)
+        if self._costly:
+            raise ValueError(self._costly)
         try:
             tools = next((m["tools"] for m in messages if m.get("role") == "system" and m.get("tools")), None)
             parsed = [{**m, "tool_calls": _parsed(m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
-            with limited_time(_TEMPLATE_S):
+            letters = len(str(messages))
+            with _bounded(letters):
                 text: str = template.render(
                     messages=parsed, tools=_parsed(tools), add_generation_prompt=False, **self.special
                 )
         except OutOfTimeError:
-            self._slow = f"the chat template took more than {_TEMPLATE_S:g} s for one chat"  # nor is it tried again
-            raise ValueError(self._slow) from None
+            self._costly = f"the chat template took more than {_TEMPLATE_S:g} s for one chat"  # nor is it tried again
+            raise ValueError(self._costly) from None
+        except (MemoryError, SystemError):  # not all parts of Python are ready for a lack of memory
+            self._costly = "the chat template took too much memory for one chat"
+            raise ValueError(self._costly) from None
         except Exception as error:  # templates raise whatever they like; training would end here
             raise ValueError(str(error)[:200] or type(error).__name__) from error
+        if len(text) > _TEMPLATE_LETTERS + _LETTERS_PER_LETTER * letters:
+            msg = f"the chat template makes a text of {len(text):,} letters of a chat of {letters:,}"
+            raise ValueError(msg)
         return text
+
+
+@contextmanager
+def _bounded(letters: int) -> Iterator[None]:
+    """Limit the time and the memory of what a template does for a chat of so many letters."""
+    with ExitStack() as limits:
+        limits.enter_context(limited_memory(_TEMPLATE_BYTES + _PER_LETTER * letters))
+        limits.enter_context(limited_time(_TEMPLATE_S))
+        yield
 
 
 @contextmanager
@@ -304,8 +343,9 @@ def messages_of(value: Any) -> list[dict[str, Any]]:
 
 def _json(path: str, text: str) -> dict[str, Any]:
     try:
+        check_values(text.encode())
         said = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         msg = f"{path}: {_CONFIG}: not valid JSON: {error}"
         raise UsageError(msg) from error
     return said if isinstance(said, dict) else {}

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from datacheck.errors import UsageError
 from datacheck.preview.cloud import MOST, Colour, cloud
 from datacheck.preview.numbers import Array, UnfitError, floats, shown, spelled, thinned
 from datacheck.preview.picture import film, image
@@ -105,7 +106,7 @@ def _drawn(name: str, value: Any, draw: Callable[[], dict[str, Any]]) -> dict[st
             return draw()
     except UnfitError as error:
         return _note(f"{spelled(name, 200)[0]} {error}: no picture.")
-    except (ValueError, TypeError, OverflowError, IndexError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, IndexError, KeyError, RecursionError, UsageError) as error:
         return _note(f"{spelled(name, 200)[0]} ({_kind_of(value)}) could not be drawn: {spelled(str(error), 200)[0]}.")
 
 

@@ -18,6 +18,9 @@ from datacheck.tokens import Tokenizer, messages_of, places, spans, tokenizer_fi
 
 Array = np.ndarray[Any, Any]
 
+_AT_ONCE = 1 << 20  # letters of the texts that become tokens at once, each of which takes about 100 bytes meanwhile
+FAILED = " (the tokenizer or its chat template takes too much time or memory, or ends its process)"  # behind its path
+
 
 def chats_of(schema: Schema) -> list[tuple[str, FieldSpec]]:
     """Return the chat fields that are values of their own."""
@@ -29,6 +32,8 @@ def _speech(path: str | None) -> Tokenizer | str:
     """Return the tokenizer at a path, once per process, or why there is none."""
     if path is None:
         return "no tokenizer is named; say tokenizer: {path: FOLDER}"
+    if path.endswith(FAILED):
+        return f"{path}; look whether it is the one that training uses"
     try:
         return Tokenizer(path).with_template()
     except MissingDependencyError as error:
@@ -66,12 +71,18 @@ def trained(block: Block, schema: Schema) -> Columns:
         speech = _speech(spec.path)
         found[f"{name}:why"] = [speech if isinstance(speech, str) else ""] * len(block)
         if isinstance(speech, Tokenizer):
-            found |= {f"{name}:{stat}": values for stat, values in _count(speech, column.objects, spec).items()}
+            try:
+                counted = _count(speech, column.objects, spec)
+            except UsageError as error:  # the tokenizer is at fault, and no sample
+                found[f"{name}:why"] = [str(error)] * len(block)
+            else:
+                found |= {f"{name}:{stat}": values for stat, values in counted.items()}
     return found
 
 
 def _count(speech: Tokenizer, chats: list[Any], spec: TokenizerSpec) -> dict[str, Any]:
-    texts, refused = [], []
+    start, end = speech.encode([spec.start, spec.end], around=False)
+    texts, refused, told, letters = list[str](), list[str](), list[tuple[int, int, int, int, int]](), 0
     for chat in chats:
         try:
             texts.append(speech.chat(messages_of(chat)))
@@ -79,8 +90,10 @@ def _count(speech: Tokenizer, chats: list[Any], spec: TokenizerSpec) -> dict[str
         except ValueError as error:
             texts.append("")
             refused.append(str(error))
-    start, end = speech.encode([spec.start, spec.end], around=False)
-    told = [_supervised(ids, start, end, spec.max_length) for ids in speech.encode(texts)]
+        letters += len(texts[-1])
+        if len(refused) == len(chats) or letters > _AT_ONCE:
+            told += [_supervised(ids, start, end, spec.max_length) for ids in speech.encode(texts)]
+            texts, letters = [], 0
     readable = np.array([not r for r in refused], dtype=bool)
     counts = np.array(told, dtype=np.int64).reshape(-1, 5)
     return {

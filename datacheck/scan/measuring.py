@@ -15,6 +15,7 @@ from datacheck.cpus import usable_cpus
 from datacheck.errors import StorageError
 from datacheck.finding import Progress, Tick
 from datacheck.parallel import Death, Limits, Outcome, Tasks, ordered_map
+from datacheck.rules.speech import FAILED
 from datacheck.runtime.sandbox import Sandbox
 from datacheck.sample import Depth
 from datacheck.scan.cut import Cuts
@@ -218,7 +219,17 @@ def _task(job: Job, items: Sequence[Item]) -> dict[str, Any]:
         "level": job.level,
         "items": [item.as_dict() for item in items],
         "paths": list(job.paths),
+        "without": _without_tokenizer(job.schema),
     }
+
+
+def _without_tokenizer(schema: Schema) -> dict[str, Any]:
+    """Return the arguments of one more try of files that end their processes: it may be the tokenizer."""
+    spec = schema.tokenizer
+    if spec is None or spec.path is None:
+        return {}
+    less = spec.model_copy(update={"path": spec.path + FAILED})
+    return {"schema": schema.model_copy(update={"tokenizer": less}).as_dict()}
 
 
 def _workers(asked: int | None, nbytes: int, items: int, tasks: int) -> int:

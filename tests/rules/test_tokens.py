@@ -263,6 +263,53 @@ def test_a_broken_tokenizer_is_a_reason_and_no_crash(folder):
     assert "no tokenizer with a chat template can be read there; say tokenizer: {path: FOLDER} (" in said(verdict)
 
 
+HALF = "\ud83d"  # of a pair of UTF-16, as JSON may spell it
+
+
+@pytest.mark.parametrize(
+    "config",
+    ["[" * 100_000, '{"chat_template": [1]}', '{"chat_template": [{}]}', '{"chat_template": 7}', '{"bos_token": 5}',
+     '{"bos_token": {}}', json.dumps({"chat_template": HALF}), json.dumps({"bos_token": HALF}), "[0," * 3_000_000],
+)  # fmt: skip
+def test_a_broken_configuration_of_a_tokenizer_in_the_data_costs_no_sample(data, config, monkeypatch):
+    (data / "model/tokenizer_config.json").write_text(config)
+    monkeypatch.chdir(data.parent)
+    report = run_scan(parse_schema(SCHEMA), Request(data)).report
+    assert "DC101" not in {finding.code for finding in report.findings}
+    assert "no tokenizer with a chat template can be read" in said(
+        next(v for v in report.verdicts if v.code == "DC702")
+    )
+
+
+def test_a_template_that_doubles_a_text_is_refused_within_its_memory(data, monkeypatch):
+    """It took 8 GB and two minutes, and ended the scan."""
+    doubled = "{% set x = namespace(a='a' * 100000) %}{% for i in range(40) %}{% set x.a = x.a ~ x.a %}{% endfor %}"
+    with_template(data / "model", doubled + "{{ x.a }}")
+    monkeypatch.chdir(data.parent)
+    report = run_scan(parse_schema(SCHEMA), Request(data)).report
+    finding = next(f for f in report.findings if (f.code, f.kind) == ("DC702", "refused"))
+    assert "the chat template took too much memory for one chat" in finding.message
+
+
+@pytest.mark.parametrize("text", ["{{ 'a' | center(900000) }}", "{{ 'a' * 90000 ~ 'b' * 90000 }}"])
+def test_a_template_that_makes_far_more_than_the_chat_is_refused(folder, text):
+    with_template(folder, text)
+    with pytest.raises(ValueError, match=r"makes a text of .*000 letters of a chat of"):
+        Tokenizer(folder).chat(CHATS[0])
+
+
+def test_a_tokenizer_that_ends_its_process_costs_no_sample(data, monkeypatch):
+    """Its library aborts where memory is short, and each file counted as unreadable."""
+    said_of = json.loads((data / "model/tokenizer.json").read_text())
+    many = {"type": "Replace", "pattern": {"Regex": "."}, "content": "x" * 10_000}
+    said_of["normalizer"] = {"type": "Sequence", "normalizers": [many, many]}
+    (data / "model/tokenizer.json").write_text(json.dumps(said_of))
+    monkeypatch.chdir(data.parent)
+    report = run_scan(parse_schema(SCHEMA), Request(data)).report
+    assert "DC101" not in {finding.code for finding in report.findings}
+    assert speech.FAILED in said(next(v for v in report.verdicts if v.code == "DC702"))
+
+
 def with_template(folder, template):
     config = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": template}))

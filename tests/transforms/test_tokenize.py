@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import string
 
 import numpy as np
@@ -145,6 +146,15 @@ def test_a_missing_or_damaged_tokenizer_is_one_message(tmp_path, content, said):
     with pytest.raises(UsageError, match=said) as caught:
         Tokenizer(tmp_path)
     assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize("config", ["[" * 100_000, '{"bos_token": {"x": 1}}', r'{"chat_template": "\ud83d"}'])
+def test_a_damaged_configuration_is_named_where_a_step_is_planned(folder, tmp_path, config):
+    """It ended the build with a traceback."""
+    shutil.copytree(folder, tmp_path / "tok")
+    (tmp_path / "tok/tokenizer_config.json").write_text(config)
+    with pytest.raises(UsageError, match=r"tok: tokenizer_config\.json: "):
+        step({"tokenize": {"field": "text", "tokenizer": str(tmp_path / "tok")}}).identity()
 
 
 def test_numbers_and_padding_without_length_are_refused(folder):
