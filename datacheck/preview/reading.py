@@ -20,6 +20,7 @@ from datacheck.schema.model import Schema
 from datacheck.shapes import answers, text
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
+from datacheck.sources.limited import limit_item
 from datacheck.tokens import Tokenizer
 
 
@@ -57,7 +58,9 @@ def _drawn(
     item = Item.from_dict(asked["item"])
     what = _said(task)
     made = {}
-    for got in _source(what).read_all([item], lambda _: beat(place)):
+    source = _source(what)
+    limit_item(beat, source, item)
+    for got in source.read_all([item], lambda _: beat(place)):
         beat(place)
         if isinstance(got, Unread):
             made[got.key] = {"fields": [], "left_out": [], "why": got.reason}
@@ -102,6 +105,7 @@ def read_joints(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[
     for place, asked in enumerate(task["items"]):
         beat(place)
         item = Item.from_dict(asked["item"])
+        limit_item(beat, source, item)
         for got in source.read_all([item], lambda _, place=place: beat(place)):  # type: ignore[misc]
             beat(place)
             if isinstance(got, Unread):

@@ -24,6 +24,7 @@ from datacheck.schema.model import MOST_FIELDS, Schema
 from datacheck.shapes import answers, finite, int64, natural, text
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
+from datacheck.sources.limited import limit_files, limit_item
 from datacheck.sources.roots import Roots
 from datacheck.tokens import MESSAGE_NAMES, role_of
 
@@ -125,6 +126,7 @@ def inner_groups(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
     found, folders = {}, Roots(task["root"], {})
     for number, data in enumerate(task["items"]):
         beat(number)
+        limit_files(beat, [data["path"]], task["root"], {})
         try:
             with closing(open_container(folders.file(data["path"]))) as container:
                 names = container.names()
@@ -228,7 +230,10 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
         few = _Few(
             max(1, (task["most"] - samples) // rest), _BYTES // len(task["items"])
         )  # files hold different fields
-        reasons, lost = _read(source, Item.from_dict(data), few, seen, taken, partial(beat, number))
+        item = Item.from_dict(data)
+        beat(number)
+        limit_item(beat, source, item)
+        reasons, lost = _read(source, item, few, seen, taken, partial(beat, number))
         unread, failed = [*unread, *reasons][:3], failed + lost
         for block in few.blocks():
             samples += len(block)

@@ -22,6 +22,7 @@ from datacheck.shapes import answers, text
 from datacheck.sources.base import Work, file_templates
 from datacheck.sources.beside import MOST_NAMED, alone, documents, lost, names_in
 from datacheck.sources.lerobot import INFO, folder_of, meta_files, read_meta, read_rate, read_videos
+from datacheck.sources.limited import limit_files
 from datacheck.sources.listing import Listing
 from datacheck.sources.roots import Roots, sandbox_of
 from datacheck.sources.work import PLACE, companion_patterns, plan_work
@@ -229,6 +230,7 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
         path: str = item["path"]
         place = folders.file(path)
         try:
+            limit_files(beat, _files_of(path, task["index"], place), task["root"], task["roots"])
             if _is_index(path, task["index"]):
                 read = _of_mds(path, place) if task["index"] == INDEX else _of_lerobot(path, place.parent.parent)
                 if (count := len(read["files"])) > most:
@@ -246,6 +248,14 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
         first["faults"].append(f"{_UNCOMPARED}: {why}")
         found = [one | {"named": []} for one in found]
     return found
+
+
+def _files_of(path: str, index: str | None, place: File) -> list[str]:
+    """Return the paths of what is read of an index or a document."""
+    if index != INFO or not _is_index(path, index):
+        return [path]
+    folder = path.removesuffix(INFO)
+    return [folder + name for name in meta_files(place.parent.parent)]
 
 
 def _of_mds(path: str, place: File) -> dict[str, Any]:

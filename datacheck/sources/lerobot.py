@@ -17,7 +17,7 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats.base import open_container
 from datacheck.formats.jsonfile import parse_small
-from datacheck.formats.limits import check_bytes
+from datacheck.formats.limits import check_bytes, check_samples
 from datacheck.runtime.beneath import File
 
 INFO = "meta/info.json"
@@ -198,10 +198,12 @@ def _lines(path: File, where: str) -> list[Mapping[str, Any]]:
 def _of_table(path: File, names: Sequence[str] = (EPISODE, _LENGTH, *_WHERE)) -> list[dict[str, int]]:
     where = f"{_TABLES}/{path.parent.name}/{path.name}"
     values = _values(path, where, names)
-    columns = {key: value.tolist() for key, value in values.items() if isinstance(value, np.ndarray)}
-    if len(columns) < len(values):
-        msg = f"{where}: {', '.join(sorted(set(values) - set(columns)))} is no column of numbers"
+    arrays = {key: value for key, value in values.items() if isinstance(value, np.ndarray)}
+    if len(arrays) < len(values):
+        msg = f"{where}: {', '.join(sorted(set(values) - set(arrays)))} is no column of numbers"
         raise FormatError(msg)
+    check_samples(max((array.size for array in arrays.values()), default=0), path.stat().st_size)  # each becomes a dict
+    columns = {key: value.tolist() for key, value in arrays.items()}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     return [{key: _whole(value, f"{where}, {key}") for key, value in row.items()} for row in rows]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,6 +93,7 @@ def compare_files(task: dict[str, Any], beat: Callable[[int], None]) -> Told:
     for number, (one, other) in enumerate(task["items"]):
         beat(number)
         sides = ((task["first"], one), (task["second"], other))
+        _limit(beat, sides)
         places = [Roots(side["root"], side["roots"]).file(path) for side, path in sides]
         if not all(place.is_dir() or format_of(place.name) for place in places):
             continue
@@ -103,6 +105,19 @@ def compare_files(task: dict[str, Any], beat: Callable[[int], None]) -> Told:
         if found:
             told[other] = found
     return told
+
+
+def _limit(beat: Callable[[int], None], sides: Iterable[tuple[Mapping[str, Any], str]]) -> None:
+    """Limit what a pair of files may take, by their size."""
+    from datacheck.pulse import Pulse  # noqa: PLC0415  as above
+    from datacheck.sources.listing import stat_entry  # noqa: PLC0415  as above
+
+    entries = (
+        stat_entry(Path(side["root"]), path, {name: Path(place) for name, place in side["roots"].items()})
+        for side, path in sides
+    )
+    if isinstance(beat, Pulse):
+        beat.files(sum(entry.size for entry in entries if entry is not None))
 
 
 def _of_containers(x: Container, y: Container) -> dict[str, Any]:
@@ -138,6 +153,15 @@ def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> Told:
     for number, pair in enumerate(task["items"]):
         beat(number)
         busy = partial(_busy, beat, number)
+        _limit(
+            beat,
+            [
+                (side, path)
+                for name, source, item in zip(("first", "second"), sources, pair, strict=True)
+                for side in [task[name]]
+                for path in source.files(Item.from_dict(item))
+            ],
+        )
         before, now = (
             dict(_samples(source.read_all([Item.from_dict(item)], busy)))
             for source, item in zip(sources, pair, strict=True)
