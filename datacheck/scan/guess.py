@@ -30,7 +30,7 @@ _COLUMNS, _FEW_COLORS, _WIDE = ("from its values",), 64, 1.5  # classes are fewe
 _TOKENS = r"(?:input|token)_ids|tokens"  # names of what a text becomes
 ONE_ARRAY, RECORDS = "array", "records"  # what a file of one array, and of one list, calls it
 SOUND = "samples"  # what a .wav calls its sound
-_ANSWERS = ("gpt", "assistant", "model", "bot")  # who answers in ShareGPT's messages
+_ANSWERS = frozenset({"gpt", "assistant", "model", "bot", "agent", "system"})  # who answers where a user asks
 _ANSWERED = 0.9  # share of the chats that have an answer: of fewer, somebody else answers, or they are no chats
 _CHOSEN = (  # and no "chosen_model": of one prompt two answers differ, all else may be equal
     r"(?:{0}[_-]?)?chosen(?:[_-]?{0})?".format(r"(?:answer|response|reply|completion|output|text|message|summary)s?")
@@ -316,13 +316,20 @@ def _text(said: str, seen: Seen) -> Guess:
 
 
 def _chat(seen: Seen) -> Guess | None:
-    """Return the guess of messages, as OpenAI names their keys or as ShareGPT does; None of anything else."""
-    if {"role", "content"} <= set(seen.keys):
-        return Guess({"role": "chat"}, ("messages with role and content",))
-    answer = max(_ANSWERS, key=lambda name: seen.speakers.get(name, 0))
-    if {"from", "value"} <= set(seen.keys) and seen.speakers.get(answer, 0) >= max(1, _ANSWERED * seen.chats):
-        return Guess({"role": "chat", "train_on": answer}, ("messages with from and value",))
-    return None
+    """Return the guess of messages, as OpenAI, ShareGPT or a corpus of dialogues names their keys; None of others."""
+    names = next((names for names in MESSAGE_NAMES if set(names) <= set(seen.keys)), ())
+    why = (f"messages with {' and '.join(names)}",)
+    if names == MESSAGE_NAMES[0]:
+        return Guess({"role": "chat"}, why)
+    most = max(1, _ANSWERED * seen.chats)
+    answers = [name for name, count in seen.speakers.items() if name.lower() in _ANSWERS and count >= most]
+    if "speaker" in names and not any(name.lower() in {"human", "user"} for name in seen.speakers):
+        answers = []  # a play or a meeting: nobody asks
+    if not names or not answers:
+        return None
+    # beside another one that answers, a system gives instructions
+    answer = max(answers, key=lambda name: (name.lower() != "system", seen.speakers[name]))
+    return Guess({"role": "chat", "train_on": answer}, why)
 
 
 def preferences(guesses: Mapping[str, Guess]) -> dict[str, Guess]:

@@ -12,7 +12,8 @@ BAND = "0..9"
 JUDGES = {
     "range": BAND, "size": BAND, "distance": BAND, "centered_on": "joints", "up": "z", "max_speed": 2.0,
     "robot": "panda", "drives": "joints", "lag": 1, "values": [1.0], "near": "joints", "posed_by": "joints",
-    "rests": BAND, "indexes": "cloud", "encloses": "cloud", "pixels_of": "image", "annotates": "labels", "encodes": ["a", "b"],
+    "rests": BAND, "indexes": "cloud", "encloses": "cloud", "pixels_of": "image",
+    "annotates": "labels", "encodes": ["a", "b"],
     "share": BAND, "stats": {"mean": [0.0]}, "ignore": [255], "classes": 20, "min_points": 5, "min_instances": 1,
     "must_be": 3, "speakers": ["user"], "train_on": "user", "preferred_over": "other", "label_of": "cloud",
     "shift": 1, "min_trained_tokens": 3,
