@@ -42,10 +42,11 @@ def fix(
     _list("repaired", made.changed)
     _list("left as they were:", made.unclear)
     _list("left as it was:", made.left, f" ({code} still fails once it is repaired, or another rule then does)")
-    _list("left out", made.dropped, ": not a regular file (a device, a socket or a pipe)")
+    _list("warning: left out of the copy:", [f"{path}: {why}" for path, why in made.dropped])
     files = counted(len(made.changed), "file")
+    left_out = f", {counted(len(made.dropped), 'name')} left out" if made.dropped else ""
     look = shlex.join(["datacheck", "scan", str(target), *(["--schema", schema] if schema else [])])
-    say(f"{target}: {files} repaired, {made.copied:,} as they were. Look: {look}")
+    say(f"{target}: {files} repaired, {made.copied:,} as they were{left_out}. Look: {look}")
     if made.left or made.unclear:
         sys.exit(1)
 

@@ -23,13 +23,14 @@ from datacheck.runtime.beneath import File
 from datacheck.runtime.sparse import check_holes
 from datacheck.scan import Request, ScanRun, run_scan
 from datacheck.schema.model import Schema
-from datacheck.shapes import answers
+from datacheck.shapes import answers, text
 from datacheck.sources.entries import root_of
 from datacheck.sources.roots import Roots, sandbox_of
 from datacheck.sources.work import PLACE
 from datacheck.wire import Json
 
 _MEND, _PATIENCE_S = "datacheck.fix:mend", 600.0  # a repair says nothing until it is done
+_LONGEST = 255  # bytes of the name of a file
 REJECTED = ".rejected"  # behind the name of a repaired file: what was left out of it
 
 __all__ = ["Asked", "Edit", "Plan", "Repair", "Repaired", "fix", "repairs"]
@@ -108,7 +109,8 @@ class Repaired:
         copied: how many are as they were.
         left: files that the repair would not have mended, and which are as they were; they count as copied.
         unclear: why some of the findings are left to people, one sentence each.
-        dropped: what in Zarr stores is a device, a socket or a pipe, and not in the copy.
+        dropped: what is not in the copy, and why: names that the listing leaves out, and in Zarr folders links, which
+            no reader follows, devices, sockets and pipes.
     """
 
     folder: Path
@@ -116,7 +118,7 @@ class Repaired:
     copied: int = field(default=0)
     left: tuple[str, ...] = ()
     unclear: tuple[str, ...] = ()
-    dropped: tuple[str, ...] = ()
+    dropped: tuple[tuple[str, str], ...] = ()
 
 
 @cache
@@ -166,8 +168,17 @@ def fix(
         staged.mkdir(parents=True)
         mended.mkdir()
         copied, dropped = _copy(run, staged, edits, link=link)
-        _mend(run, mended, edits)
-        _take(mended, staged, edits)
+        failed = _mend(run, mended, edits)
+        failed |= _take(mended, staged, {path: edit for path, edit in edits.items() if path not in failed})
+        if len(failed) == len(edits):
+            raise UsageError(failed[min(failed)])
+        copied += _copy(run, staged, {}, link=link, only=failed)[0]
+        plan = replace(
+            plan,
+            edits={path: edit for path, edit in edits.items() if path not in failed},
+            unclear=(*plan.unclear, *(why for _, why in sorted(failed.items()))),
+        )
+        edits = plan.edits
         left = _unmended(run, repair, plan, Request(staged, run.listing.roots, paths=paths), progress)
         if left and len(left) == len(edits):
             raise _mends_nothing(code, left)
@@ -178,7 +189,17 @@ def fix(
     finally:
         folders.remove_tree(staged)
         folders.remove_tree(mended)
-    return Repaired(target, tuple(sorted(set(edits) - left)), copied, tuple(sorted(left)), plan.unclear, tuple(dropped))
+    absent = tuple(sorted((_unlisted(run, target) | dict(dropped)).items()))
+    return Repaired(target, tuple(sorted(set(edits) - left)), copied, tuple(sorted(left)), plan.unclear, absent)
+
+
+def _unlisted(run: ScanRun, target: Path) -> dict[str, str]:
+    """Return what the listing leaves out and the copy lacks, and why; a Zarr folder is copied with all in it."""
+    return {
+        path: why
+        for path, why in run.listing.skipped
+        if not root_of(run.listing.roots, path)[0] and not os.path.lexists(target / path)
+    }
 
 
 def _unmended(run: ScanRun, repair: Repair, plan: Plan, request: Request, progress: Progress | None) -> set[str]:
@@ -240,30 +261,36 @@ def _check_target(target: Path, root: Path) -> None:
 
 def _copy(
     run: ScanRun, staged: Path, edits: Mapping[str, Edit], *, link: bool, only: Container[str] | None = None
-) -> tuple[int, list[str]]:
-    """Write all files of the listing, or these, below `staged`; return how many, and what is dropped."""
-    roots, copied, dropped = Roots(run.listing.root, run.listing.roots), 0, list[str]()
+) -> tuple[int, list[tuple[str, str]]]:
+    """Write all files of the listing, or these, below `staged`; return how many, and what is dropped, and why."""
+    roots, copied, dropped = Roots(run.listing.root, run.listing.roots), 0, list[tuple[str, str]]()
     roots.expected.update((entry.path, entry[1:5]) for entry in run.listing.entries)
+    stores: set[str] = set()  # each before what is in it, as paths are sorted
     for entry in run.listing.entries:
         if root_of(run.listing.roots, entry.path)[0]:
             continue  # below an extra root: those are not copied
         if entry.path in edits or (only is not None and entry.path not in only):
             continue
         source, goal = roots.file(entry.path), staged / entry.path
-        if goal.exists():
-            continue  # it lies in a Zarr store, which was copied whole
+        if goal.exists() or (stores and _is_below(entry.path, stores)):
+            continue  # it lies in a Zarr store, which was copied whole, or behind a link in one
         goal.parent.mkdir(parents=True, exist_ok=True)
-        dropped += _copy_as_it_is(source, goal, _link if link else _copied)
+        copy = _link if link else _copied
+        if source.is_dir():
+            stores.add(entry.path)
+            dropped += _copy_folder(source.without_links(), entry.path, goal, copy)
+        else:
+            _copy_file(source, goal, copy)
         copied += 1
     return copied, dropped
 
 
-def _mend(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> None:
-    """Write the repaired files below `mended`, in a child.
+def _is_below(path: str, folders: Container[str]) -> bool:
+    return any(path[:place] in folders for place, letter in enumerate(path) if letter == "/")
 
-    Raises:
-        UsageError: a file cannot be repaired.
-    """
+
+def _mend(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> dict[str, str]:
+    """Write the repaired files below `mended`, in a child; return why of those that cannot be repaired, by path."""
     root = run.listing.root.absolute()
     found = [run.listing.by_path[path] for path in sorted(edits)]
     for entry in found:
@@ -280,38 +307,47 @@ def _mend(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> None:
     box = sandbox_of(root, {}, write=[str(mended)])
     outcomes = ordered_map(_MEND, tasks, limits=Limits(_PATIENCE_S, WHOLE.memory(stored)), sandbox=box)
     with closing(outcomes):  # type: ignore[type-var]
-        for death in (death for outcome in outcomes for death in outcome.deaths):
-            raise _beyond_repair(death.item["path"], death.how.strip().splitlines()[-1])
+        failed: dict[str, str] = {}
+        for outcome in outcomes:
+            (item,) = outcome.task["items"]
+            path = item["path"]
+            whys = [_beyond_repair(path, death.how.strip().splitlines()[-1]) for death in outcome.deaths]
+            failed.update((path, why) for why in [*whys, *outcome.payloads] if why)
+    return failed
 
 
-def _take(mended: Path, staged: Path, edits: Mapping[str, Edit]) -> None:
+def _take(mended: Path, staged: Path, edits: Mapping[str, Edit]) -> dict[str, str]:
     """Move repaired files into the copy, and nothing else that stands there.
+
+    Returns:
+        Why some are not taken, by path: the place of their rejected lines is taken.
 
     Raises:
         StorageError: one of them is not there.
-        UsageError: the place of rejected lines is taken.
     """
     folders.drop_links(mended)
+    failed: dict[str, str] = {}
     for path in edits:
         if not (mended / path).is_file():
             msg = f"{path}: the repaired file was not written. This is a fault of datacheck; nothing is changed."
             raise StorageError(msg)
         (staged / path).parent.mkdir(parents=True, exist_ok=True)
-        for name in (path, path + REJECTED):
-            if (mended / name).is_file():
-                if (staged / name).exists():
-                    msg = f"{name}: is in the data already, from an earlier repair. Move or rename the file."
-                    raise UsageError(msg)
-                fsops.rename(mended / name, staged / name)
+        made = [name for name in (path, path + REJECTED) if (mended / name).is_file()]
+        if there := [name for name in made if (staged / name).exists()]:
+            failed[path] = f"{there[0]}: is in the data already, from an earlier repair. Move or rename the file."
+            continue
+        for name in made:
+            fsops.rename(mended / name, staged / name)
+    return failed
 
 
-def _beyond_repair(path: str, why: str) -> UsageError:
-    return UsageError(f"{path}: cannot be repaired ({why}). Correct the program that writes it, or leave it out.")
+def _beyond_repair(path: str, why: str) -> str:
+    return f"{path}: cannot be repaired ({why}). Correct the program that writes it, or leave it out."
 
 
-@answers(type(None), raises=(UsageError, StorageError, MissingDependencyError), of_items=True)
-def mend(task: dict[str, Any], beat: Callable[[int], None]) -> None:
-    """Write one repaired file (see `parallel.run_task`)."""
+@answers(text, raises=(StorageError, MissingDependencyError), of_items=True)
+def mend(task: dict[str, Any], beat: Callable[[int], None]) -> str:
+    """Write one repaired file (see `parallel.run_task`); return why it cannot be repaired, else ""."""
     beat(0)
     (item,) = task["items"]
     roots = Roots(task["root"], {})
@@ -320,10 +356,21 @@ def mend(task: dict[str, Any], beat: Callable[[int], None]) -> None:
     try:
         with fsops.guarded(str(source)):
             _check_holes(source)
+            _check_name(item["path"])
             resolve(task["function"])(task["said"], source, Path(task["goal"]))
             os.close(source.descriptor())  # it is still the file that was judged
     except FormatError as error:
-        raise _beyond_repair(item["path"], str(error)) from error
+        return _beyond_repair(item["path"], str(error))
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def _check_name(path: str) -> None:
+    name = path.rpartition("/")[2] + REJECTED
+    if len(os.fsencode(name)) > _LONGEST:
+        msg = f"{path}: its name is too long for a copy with {REJECTED} behind it. Rename the file."
+        raise UsageError(msg)
 
 
 def _check_holes(source: File) -> None:
@@ -350,24 +397,42 @@ def _link(source: File, goal: Path) -> None:
         os.link(source, goal.name, dst_dir_fd=held)  # beside a descriptor Python follows /proc/self/fd to the file
 
 
-def _copy_as_it_is(source: File, goal: Path, copy: Callable[[File, Path], object]) -> Iterator[str]:
-    """Copy or link a file, or all in a folder (a Zarr store); yield what in a folder is no file, which is left out.
+def _copy_file(source: File, goal: Path, copy: Callable[[File, Path], object]) -> None:
+    """Copy or link a file.
+
+    Raises:
+        StorageError: it cannot be opened.
+    """
+    with fsops.guarded(str(source)):
+        os.close(source.descriptor())
+    copy(source, goal)
+
+
+def _copy_folder(
+    source: File, path: str, goal: Path, copy: Callable[[File, Path], object]
+) -> Iterator[tuple[str, str]]:  # fmt: skip
+    """Copy or link all in a folder (a Zarr store), which follows no link; yield what is left out, and why.
 
     Raises:
         StorageError: a file cannot be opened.
     """
-    if not source.is_dir():
-        with fsops.guarded(str(source)):
-            os.close(source.descriptor())
-        copy(source, goal)
-        return
     goal.mkdir()
     for name in source.names():
+        inner = f"{path}/{name}"
         try:
             os.close((source / name).descriptor())
         except OSError as error:
-            if error.errno != errno.EINVAL:  # a device, a socket or a pipe: no sample has any of it
+            if error.errno not in _NO_PART:
                 raise fsops.refused(error, str(source / name)) from error
-            yield str(source / name)
+            yield os.fsencode(inner).decode("utf-8", "backslashreplace"), _NO_PART[error.errno]
+            continue
+        if (source / name).is_dir():
+            yield from _copy_folder(source / name, inner, goal / name, copy)
         else:
-            yield from _copy_as_it_is(source / name, goal / name, copy)
+            _copy_file(source / name, goal / name, copy)
+
+
+_NO_PART = {
+    errno.EINVAL: "not a regular file (a device, a socket or a pipe)",
+    errno.ELOOP: "a link in a Zarr folder, which no reader follows",
+}

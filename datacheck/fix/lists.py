@@ -54,14 +54,22 @@ def _cleaned_lines(asked: Asked) -> Plan:
             if table.status[row] == UNREADABLE:
                 numbers.add(_line_of(table.keys[row], table.files[row]))
     packed = sorted(path for path in bad if not path.lower().endswith((".jsonl", ".ndjson")))
-    if packed:
-        unpack = " Unpack it first." if packed[0].lower().endswith(".gz") else ""
-        msg = f"{packed[0]}: only .jsonl and .ndjson files are repaired line by line.{unpack}"
-        raise UsageError(msg)
+    unclear = tuple(_packed(path) for path in packed)
+    for path in packed:
+        del bad[path]
+    if unclear and not bad:
+        raise UsageError(unclear[0])
     if not bad:
         msg = "DC701: no line is bad; empty ones are for your loader to skip."
         raise UsageError(msg)
-    return Plan({path: Edit("datacheck.fix.lists:good_lines", sorted(numbers)) for path, numbers in bad.items()})
+    return Plan(
+        {path: Edit("datacheck.fix.lists:good_lines", sorted(numbers)) for path, numbers in bad.items()}, unclear
+    )
+
+
+def _packed(path: str) -> str:
+    unpack = " Unpack it first." if path.lower().endswith(".gz") else ""
+    return f"{path}: only .jsonl and .ndjson files are repaired line by line.{unpack}"
 
 
 def _line_of(key: str, path: str) -> int:

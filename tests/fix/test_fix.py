@@ -1,5 +1,6 @@
 """Repairs go into a copy, mend what they name and nothing else, and a scan of the copy is clean."""
 
+import gzip
 import json
 import os
 import pickle
@@ -193,7 +194,7 @@ def test_a_pipe_in_a_store_is_left_out_and_said(place, link):
         "{datacheck: 1, name: z, samples: {files: '{id}.zarr', list: all.txt}, fields: {a: {shape: [4]}}}"
     )
     made = fix(scanned(schema, place / "data"), schema, "DC105", place / "copy", link=link)
-    assert made.dropped == (str(store / "a/.pipe"),)
+    assert made.dropped == (("x.zarr/a/.pipe", "not a regular file (a device, a socket or a pipe)"),)
     assert sorted(path.name for path in (place / "copy/x.zarr").rglob("*")) == [".zarray", ".zgroup", "0", "a"]
 
 
@@ -650,3 +651,63 @@ def test_a_sample_that_was_fit_is_not_spoiled(place):
         made = fix(run, schema, "DC201", place / "copy")
     assert (made.changed, made.left) == (("01.npy",), ("03.npy",))
     np.testing.assert_array_equal(np.load(place / "copy/03.npy"), cloud(3))
+
+
+LINES = parse_schema(
+    "{datacheck: 1, name: t, samples: {files: ['**/*.jsonl', '**/*.jsonl.gz'], each: line}, fields: {'*': {}}}"
+)
+BROKEN = '{"a": 1}\n{bad\n'
+
+
+def test_links_in_a_store_are_left_out_and_said(place):
+    """Ten links in each of three folders made 1.1 GB of 1.1 MB, and a link to its own folder ended the repair."""
+    store = place / "data/x.zarr"
+    (store / "g").mkdir(parents=True)
+    (store / "zarr.json").write_text('{"zarr_format": 3, "node_type": "group", "attributes": {}}')
+    (store / "g/0").write_bytes(b"12345678")
+    (store / "a").symlink_to(".")
+    (store / "b").symlink_to("g")
+    (store / "c").symlink_to("g/0")
+    (place / "data/a.jsonl").write_text(BROKEN)
+    made = fix(scanned(LINES, place / "data"), LINES, "DC701", place / "copy")
+    assert made.changed == ("a.jsonl",)
+    assert sorted(path.name for path in (place / "copy/x.zarr").rglob("*")) == ["0", "g", "zarr.json"]
+    why = "a link in a Zarr folder, which no reader follows"
+    assert made.dropped == tuple((f"x.zarr/{name}", why) for name in "abc")
+
+
+def test_what_the_listing_leaves_out_is_said(place, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside") / "more.jsonl"
+    outside.write_text(BROKEN)
+    data = place / "data"
+    (data / "a.jsonl").write_text(BROKEN)
+    (data / ".hidden.jsonl").write_text(BROKEN)
+    (data / "out.jsonl").symlink_to(outside)
+    Path(os.fsdecode(os.fsencode(data) + b"/\xff.jsonl")).write_text(BROKEN)
+    run = scanned(LINES, data)
+    made = fix(run, LINES, "DC701", place / "copy")
+    assert [path for path, _ in made.dropped] == [".hidden.jsonl", "\\xff.jsonl", "out.jsonl"]
+    assert made.dropped == tuple(sorted(run.listing.skipped))
+
+
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        ("b.jsonl.gz", "Unpack it first"),
+        (246 * "b" + ".jsonl", "its name is too long"),
+        ("b.jsonl", "is in the data already"),
+    ],
+    ids=["packed", "long", "taken"],
+)
+def test_a_file_that_cannot_be_repaired_keeps_no_other_from_it(place, odd, why):
+    (place / "data/a.jsonl").write_text(BROKEN)
+    (place / "data" / odd).write_bytes(gzip.compress(BROKEN.encode()) if odd.endswith(".gz") else BROKEN.encode())
+    if odd == "b.jsonl":
+        (place / "data/b.jsonl.rejected").write_text("mine")
+    made = fix(scanned(LINES, place / "data"), LINES, "DC701", place / "copy")
+    assert made.changed == ("a.jsonl",)
+    assert len(made.unclear) == 1
+    assert odd in made.unclear[0]
+    assert why in made.unclear[0]
+    assert (place / "copy/a.jsonl").read_text() == '{"a": 1}\n'
+    assert (place / "copy" / odd).read_bytes() == (place / "data" / odd).read_bytes()
