@@ -127,7 +127,7 @@ def _in_cells(data: bytes) -> list[str]:
     if any(ending.encode() in low for ending in _MEDIA):  # tables of numbers are passed over in a moment
         file = io.StringIO(data.decode("utf-8"))
         while lines := file.readlines(_READ_BYTES):
-            part = (cell.strip(" \"'") for cell in set(_CELLS.split("".join(lines))))
+            part = (cell.strip(" \"'") for cell in dict.fromkeys(_CELLS.split("".join(lines))))
             cells.update(cell for cell in part if cell.lower().endswith(_MEDIA))
             if len(cells) > _MOST_NAMES:
                 return []

@@ -191,7 +191,8 @@ def _upside_down(rows: Rows, known: Array, case: Case) -> tuple[Array, Array]:
         mirrored[mine], own = _alike(profiles, middle[::-1]), _alike(profiles, middle)
         odd = (mirrored[mine] > like) & (own < unlike)
         others = ~odd & (np.ptp(profiles, axis=1) > 0)
-        if np.mean(own[others] > like) >= _ONE_SCENE:  # photos of many scenes have sky and floor in every place
+        # photos of many scenes have sky and floor in every place
+        if others.any() and np.mean(own[others] > like) >= _ONE_SCENE:
             bad[mine] = odd & (2 * int(odd.sum()) < len(mine))
     return bad, mirrored
 

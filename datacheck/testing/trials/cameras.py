@@ -184,7 +184,7 @@ def _annotated(rng: np.random.Generator) -> Samples:
     """Upright and other pictures, and what annotations say of their size."""
     sizes = [(48, 64) if rng.random() < 0.7 else (64, 48) for _ in range(60)]
     return [
-        sample(f"s{i:03d}", {"i": np.full((*size, 3), i, np.uint8), "s": np.array(size[::-1])})
+        sample(f"s{i:03d}", {"i": rng.integers(0, 256, (*size, 3)).astype(np.uint8), "s": np.array(size[::-1])})
         for i, size in enumerate(sizes)
     ]
 
