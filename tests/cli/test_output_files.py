@@ -111,7 +111,7 @@ def test_nothing_is_written_through_a_link_or_into_a_device(written, capsys, nam
 
 
 def commands(group, name=""):
-    context = click.Context(group)
+    context = click.Context(group, help_option_names=["-h", "--help"])
     for word in group.list_commands(context):
         found = group.get_command(context, word)
         if isinstance(found, click.Group):

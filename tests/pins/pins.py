@@ -96,7 +96,7 @@ def _shown(default: Any) -> Any:
 
 
 def _commands(group: click.Command, path: str) -> Iterator[str]:
-    context = click.Context(group)
+    context = click.Context(group, help_option_names=["-h", "--help"])  # click keeps the names that are met first
     for option in group.get_params(context):
         if "--help" in option.opts:
             continue
