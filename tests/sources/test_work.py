@@ -214,7 +214,8 @@ def test_a_marker_that_makes_a_store_of_data_lets_files_of_extra_roots_be_read(t
     more = {"fields": {"x": {"file": "{more}/{id}.npy"}}, "roots": {"more": "beside"}}
     spec = Schema.model_validate({"datacheck": 1, "name": "t", "samples": {"files": "{id}"}, **more})
     write(tmp_path, "elsewhere/s.npy")
-    plan_work(spec, list_files(tmp_path, {"more": tmp_path / "elsewhere"}, only="s"))
+    work = plan_work(spec, list_files(tmp_path, {"more": tmp_path / "elsewhere"}, only="s"))
+    assert [item.path for item in work.items] == ["s"]
 
 
 def test_a_marker_that_makes_one_store_of_several_is_told(tmp_path):

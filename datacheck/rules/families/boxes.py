@@ -219,7 +219,7 @@ def _outside(rows: Rows, name: str, spec: FieldSpec, picture: str) -> Iterator[F
             measured={"pixels": float(reach[over].max())},
             expected={"pixels": f"..{_EDGE:g}"},
             severity=Severity.WARNING,
-            fix="Clip the boxes to the picture.",
+            fix="Hold the boxes against their picture; clip those that fit it.",
             kind="edge",
             order=reach,
             extra=(name,),

@@ -333,11 +333,11 @@ def _rounded(rows: Rows, tables: _Tables, most: int, spec: FieldSpec) -> Iterato
         f"{those(few, 'hold')} whole numbers only ({shown(low)} to {shown(high)}) in "
         f"{_named(np.flatnonzero(fractions), tables.width)}, where the other {int((~odd).sum()):,} have fractions.",
         measured={"columns": np.flatnonzero(fractions).tolist(), "low": low, "high": high},
-        cause=None if switches else Cause("numbers were rounded or cast to a type of whole numbers", "rounded"),
+        cause=None if switches else Cause("probably rounded, or cast to a type of whole numbers", "rounded"),
         kind="rounded",
         fix="Look at them: commands of a keyboard are whole. Where numbers were rounded, export them again."
         if switches
-        else "Export these samples again from their source: the fractions are lost.",
+        else "Look at these samples; where they have lost their fractions, export them again from their source.",
     )
 
 

@@ -399,7 +399,9 @@ def class_spelling(rows: Rows, case: Case) -> Iterator[Failure]:
             mask,
             f"{those(mask, 'hold')} a class that is a frequent one {how}: {listed(said)}.",
             measured={"values": list(pairs)[:10]},
-            fix="Write each class in one way.",
+            fix="Write each class in one way."
+            if kind == "form"
+            else "See whether both are one class; if so, write the class in one way.",
             kind=kind,
         )
 

@@ -282,8 +282,8 @@ def channel_order(rows: Rows, case: Case) -> Iterator[Failure]:
             f"{mean[0]:g}, {mean[1]:g}, {mean[2]:g}; {usual[0]:g}, {usual[1]:g}, {usual[2]:g} are usual.",
             measured={"means": mean},
             expected={"means": usual},
-            cause=Cause("blue and red are exchanged (BGR and RGB)", "exchanged", explains=int(bad.sum())),
-            fix="Reverse the channels of these images.",
+            cause=Cause("probably blue and red exchanged (BGR and RGB)", "exchanged", explains=int(bad.sum())),
+            fix="Look at these images; reverse the channels of those in which blue and red are exchanged.",
             kind="exchanged",
         )
 

@@ -299,7 +299,7 @@ def _constant(rows: Rows, case: Case) -> Iterator[Failure]:
         measured={"values": values[:10]},
         severity=Severity.WARNING,
         kind="constant",
-        fix="Look at them: a sensor was dead, or the file was never filled. Record them again, or leave them out.",
+        fix="Look at them: a sensor may have been dead, or the file never filled. Leave out those that hold nothing.",
     )
 
 
