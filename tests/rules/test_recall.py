@@ -236,6 +236,12 @@ def test_a_stretched_frame_is_named_within_its_sequence():
     assert "has steps that differ from the others in the length of a bone" in finding.message
 
 
+def test_a_sequence_of_which_no_frame_has_the_usual_lengths_is_named():
+    frames = [f[:1] + (f - f[:1]) * s for f, s in zip(sequence(8), [0.7, 1.4] * 30, strict=True)]
+    finding = only(hands([frames]), "DC601")
+    assert (finding.severity, finding.kind, finding.failed) == ("error", "frame", 60)
+
+
 def test_bones_that_drift_within_a_sequence_are_a_warning():
     frames = [f[:1] + (f - f[:1]) * s for f, s in zip(sequence(8), np.linspace(0.97, 1.03, 60), strict=True)]
     finding = only(hands([frames]), "DC601")

@@ -184,7 +184,7 @@ class _Tables(NamedTuple):
 
 @rule(
     "DC230", "odd-columns", Severity.WARNING, Level.SAMPLE, measures=(columns, numbers, form), span="all",
-    needs=("DC109", "DC122", "DC201", "DC202", "DC203", "DC221", "DC222", "DC224", "DC226"),
+    needs=("DC109", "DC122", "DC125", "DC201", "DC202", "DC203", "DC221", "DC222", "DC224", "DC226"),
     applies=columns.applies, defaults={"least": 8, "share": 0.2},
 )  # fmt: skip
 def odd_columns(rows: Rows, case: Case) -> Iterator[Failure]:

@@ -203,6 +203,8 @@ def _varying(groups: list[tuple[str, Array]], lengths: Array, options: Mapping[s
             middle = np.median(lengths[places], axis=0)
             off = (np.abs(lengths[places] - middle) > _limits(middle, options)).any(axis=1)
             far[places] = off
+            if off.all():  # no frame is near the median: nothing is left that could vary
+                continue
             still = lengths[places[~off]].std(axis=0)
             loose[places[~off]] = bool((still > float(options["spread"])).any())
             share[places] = float((still / np.maximum(middle, 1e-9)).max(initial=0.0))

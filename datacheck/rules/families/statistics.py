@@ -186,7 +186,7 @@ def _scalars(rows: Rows, case: Case) -> Iterator[tuple[str, Array, Array]]:
 
 @rule(
     "DC226", "outlier-sample", Severity.INFO, Level.SAMPLE, measures=(place, numbers, form),
-    needs=("DC109", "DC122", "DC201", "DC202", "DC203", "DC221", "DC222", "DC224", "DC602"),
+    needs=("DC109", "DC122", "DC125", "DC201", "DC202", "DC203", "DC221", "DC222", "DC224", "DC602"),
     applies=lambda s: leaf(s) and (s.role is None or s.role in _STRAYS) and not s.pixels_of,
     defaults={"z": 8.0, "far": 20.0, "least": 30, "distinct": 10},
 )  # fmt: skip
