@@ -2,7 +2,8 @@
 
 Every item is tried with a small budget first. One that exceeds it is tried once more, alone, with all that its size
 justifies. After a few failures that look alike, or a minute spent on failures, items that exceed the small budget are
-named without a second try. A good file of ordinary cost never meets any of this.
+named without a second try. After ten minutes that budget is smaller. Links to a file that failed are not tried. A good
+file of ordinary cost never meets any of this.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -28,8 +29,10 @@ _SHARE = 2  # a child takes at most this part of the machine's memory
 _PER_BYTE = 32  # memory for each byte of a file: JSON of small objects becomes 25
 _SILENCES, _PER_SILENCE = 20, 6  # limits of silence that a task may take; items for each further one
 BY_SIZE = False  # whether the memory of the item that this process is at is limited by its size
+LIMITS = {"memory", "busy", "silent", "endless"}  # kinds of failures; several good items may exceed one together
 ALIKE = 5  # failures of one kind after which others like them get no second try
 OFFENCES_S = 60.0  # seconds for each worker that failures may take in all
+LOST_S = 600.0  # seconds for each worker that tries which ended by a limit may take before first tries are brief
 
 
 def usable_memory() -> int:
@@ -149,7 +152,7 @@ class Budget:
 
 FIRST = Budget(768 << 20, 3.0, 500e3)
 WHOLE = Budget(1536 << 20, 10.0, 100e3)
-BRIEF = Budget(768 << 20, 1.0, 500e3, 10.0)  # for what looks like others that failed
+BRIEF = Budget(768 << 20, 1.0, 500e3, 10.0)  # for what looks like others that failed, or when much time is lost
 
 Look = tuple[str, int, str]  # ending, magnitude of the size, kind of failure
 
@@ -159,18 +162,23 @@ class Offenders:
 
     Args:
         workers: how many children work at once.
+        same: returns what an item reads (the same for links to one file); None: no two items read the same.
     """
 
-    def __init__(self, workers: int = 1) -> None:
+    def __init__(self, workers: int = 1, same: Callable[[Any], Hashable] | None = None) -> None:
         self._lock = threading.Lock()
         self._alike: Counter[Look] = Counter()
-        self._left_s = OFFENCES_S * workers
+        self._left_s, self._lost_s = OFFENCES_S * workers, LOST_S * workers
         self._share_b = _memory(workers)
+        self._same = same
+        self._ended: dict[Hashable, tuple[Any, str, str]] = {}  # item, what was said of it, kind of failure
+        self._sizes: set[int] = set()  # of those: only an item of such a size is looked at
 
     def budget(self, item: Any) -> Budget:
         """Return the budget of an item's first try."""
         with self._lock:
-            slow = any(self._alike[_look(item, kind)] >= ALIKE for kind in ("busy", "silent", "endless"))
+            slow = self._lost_s <= 0
+            slow |= any(self._alike[_look(item, kind)] >= ALIKE for kind in ("busy", "silent", "endless"))
         return replace(BRIEF if slow else FIRST, most_b=self._share_b)
 
     def failed(self, item: Any, kind: str, seconds: float) -> None:
@@ -178,6 +186,33 @@ class Offenders:
         with self._lock:
             self._alike[_look(item, kind)] += 1
             self._left_s -= seconds
+
+    def lost(self, kind: str, seconds: float) -> None:
+        """Note how long a try took that ended in a death of this kind."""
+        with self._lock:
+            self._lost_s -= seconds if kind in LIMITS else 0.0
+
+    def ended(self, item: Any, how: str, kind: str, *, less: bool) -> None:
+        """Note that an item has ended by a limit, so that no link to its file is tried.
+
+        Args:
+            item, how, kind: which, what is said of it, and by which limit.
+            less: it was tried without what may be to blame in its place (a tokenizer).
+        """
+        if self._same is not None:
+            with self._lock:
+                self._ended.setdefault((less, self._same(item)), (item, how, kind))
+                self._sizes.add(_size(item))
+
+    def known(self, item: Any, *, less: bool) -> tuple[str, str]:
+        """Return what to say of an item that reads what has ended by a limit, and by which; "", "" of any other."""
+        if self._same is None or _size(item) not in self._sizes:
+            return "", ""
+        with self._lock:
+            first, how, kind = self._ended.get((less, self._same(item)), (None, "", ""))
+        if first is None or first["path"] == item["path"]:
+            return how, kind
+        return f"not read, as it is the same file as {first['path']}: {how}", kind
 
     def refused(self, item: Any, kind: str) -> str:
         """Return why an item that exceeds its first budget is not tried again, "" where it is."""
@@ -194,7 +229,11 @@ def _look(item: Any, kind: str) -> Look:
     if not isinstance(item, dict):
         return "", 0, kind
     suffixes = "".join(PurePosixPath(str(item.get("path", ""))).suffixes[-2:]).lower()
-    return suffixes, int(item.get("nbytes") or 0).bit_length() // 2, kind
+    return suffixes, _size(item).bit_length() // 2, kind
+
+
+def _size(item: Any) -> int:
+    return int(item.get("nbytes") or 0) if isinstance(item, dict) else 0
 
 
 class OutOfTimeError(TimeoutError):

@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -25,7 +25,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from datacheck import __version__
-from datacheck.budget import WHOLE, Budget, Limits, Offenders
+from datacheck.budget import LIMITS, WHOLE, Budget, Limits, Offenders
 from datacheck.child import PARSER, Child, Death, Program
 from datacheck.errors import DatacheckError, StorageError, UsageError
 from datacheck.pulse import within
@@ -54,6 +54,7 @@ class Outcome:
     worker: str = ""
 
 
+_Same = Callable[[Json], Hashable] | None
 Tasks = dict[str, Json] | list[dict[str, Json]]  # one task, or a series of them
 
 
@@ -73,14 +74,16 @@ def run_task(child: Child, function: str, task: dict[str, Json], offenders: Offe
     outcome = _run(child, function, task, offenders)
     less: dict[str, Json] = task.get("without") or {}
     for death in [death for death in outcome.deaths if less and not (death.machine or death.crash)]:
-        again = _run(child, function, task | less | {"items": [death.item]}, offenders)
+        again = _run(child, function, task | less | {"items": [death.item]}, offenders, less=True)
         if not again.deaths:
             outcome.payloads += again.payloads
             outcome.deaths.remove(death)
     return outcome
 
 
-def _run(child: Child, function: str, task: dict[str, Json], offenders: Offenders) -> Outcome:
+def _run(
+    child: Child, function: str, task: dict[str, Json], offenders: Offenders, *, less: bool = False
+) -> Outcome:  # fmt: skip
     outcome = Outcome(task)
     waiting: deque[tuple[list[Json], bool]] = deque([(list(task["items"]), False)])
     places = {id(item): place for place, item in enumerate(task["items"])}
@@ -89,7 +92,11 @@ def _run(child: Child, function: str, task: dict[str, Json], offenders: Offender
     wrong = False  # one of them was good, so where the child says that it is tells nothing
     killed: Counter[int] = Counter()  # how often somebody else has killed the child of an item, by the item's identity
     while waiting:
-        items, alone = waiting.popleft()
+        asked, alone = waiting.popleft()
+        items, linked = _untried(asked, offenders, less=less)
+        outcome.deaths += linked
+        if linked and not items:
+            continue
         child.budget = _whole if alone else offenders.budget
         with _ALONE if alone else nullcontext():
             began = time.monotonic()
@@ -100,18 +107,16 @@ def _run(child: Child, function: str, task: dict[str, Json], offenders: Offender
             made.append((places[id(items[0])] if items else 0, payload))
             continue
         place = within(child.at(), len(items))
-        if death.kind in _LIMITS and len(items) > 1:
+        offenders.lost(death.kind, took)
+        if death.kind in LIMITS and len(items) > 1:
             accused = items[place]
             waiting.extendleft((part, False) for part in reversed(_parted(items, place, death.kind, halve=wrong)))
             continue
         death = replace(death, item=items[place])  # a child that still runs may have said another one meanwhile
-        if death.kind == "killed":
-            killed[id(items[place])] += 1
-            death, final = _again(death, killed[id(items[place])])
-        else:
-            death, final = _verdict(death, offenders, took, alone=alone, sole=len(items) == 1)
+        death, final = _verdict(death, offenders, took, killed, alone=alone, sole=len(items) == 1)
         if final:
             outcome.deaths.append(death)
+            _remember(death, offenders, less=less)
         elif death.kind == "memory":
             child.close()  # the next one starts with the limits of the machine, whatever this one had left
         again = [(items[:place], False), ([] if final else [items[place]], True), (items[place + 1 :], False)]
@@ -120,7 +125,22 @@ def _run(child: Child, function: str, task: dict[str, Json], offenders: Offender
     return outcome
 
 
-_LIMITS = {"memory", "busy", "silent", "endless"}  # what several items together may exceed, each of which is good
+def _untried(items: list[Json], offenders: Offenders, *, less: bool) -> tuple[list[Json], list[Death]]:
+    """Return the items to try, and the deaths of those whose file has ended by a limit under another name."""
+    left: list[Json] = []
+    deaths = list[Death]()
+    for item in items:
+        how, kind = offenders.known(item, less=less)
+        if how:
+            deaths.append(Death(item, how, kind=kind))
+        else:
+            left.append(item)
+    return left, deaths
+
+
+def _remember(death: Death, offenders: Offenders, *, less: bool) -> None:
+    if death.kind in LIMITS and not death.machine:
+        offenders.ended(death.item, death.how, death.kind, less=less)
 
 
 def _parted(items: list[Json], place: int, kind: str, *, halve: bool) -> list[list[Json]]:
@@ -154,8 +174,13 @@ def _whole(item: Json) -> Budget:
     return WHOLE
 
 
-def _verdict(death: Death, offenders: Offenders, took: float, *, alone: bool, sole: bool) -> tuple[Death, bool]:
+def _verdict(
+    death: Death, offenders: Offenders, took: float, killed: Counter[int], *, alone: bool, sole: bool
+) -> tuple[Death, bool]:  # fmt: skip
     """Return what to say of a death, and whether its item is not tried again."""
+    if death.kind == "killed":
+        killed[id(death.item)] += 1
+        return _again(death, killed[id(death.item)])
     if death.kind in {"memory", "busy"} and not alone:
         reason = offenders.refused(death.item, death.kind)
         return (replace(death, how=reason), True) if reason else (death, False)
@@ -169,7 +194,7 @@ _HERE = threading.local()
 
 
 def _on_worker(
-    function: str, series: Sequence[dict[str, Json]], limits: Limits, program: Program, run: str
+    function: str, series: Sequence[dict[str, Json]], limits: Limits, program: Program, run: str, same: _Same = None
 ) -> list[Outcome]:
     """Run the tasks of a series on a Dask worker, in the one child that this thread of it has for this run.
 
@@ -179,7 +204,7 @@ def _on_worker(
     """
     if getattr(_HERE, "run", "") != run:
         limits = replace(limits, memory_b=min(limits.memory_b, Limits().memory_b))  # this machine may have less
-        _HERE.run, _HERE.child, _HERE.offenders = run, Child(limits, program), Offenders()
+        _HERE.run, _HERE.child, _HERE.offenders = run, Child(limits, program), Offenders(same=same)
     outcomes = [run_task(_HERE.child, function, task, _HERE.offenders) for task in series]
     for outcome in outcomes:
         if any(death.machine for death in outcome.deaths):
@@ -203,6 +228,7 @@ def ordered_map(
     limits: Limits | None = None,
     environment: Mapping[str, str] | None = None,
     sandbox: Sandbox | None = None,
+    same: _Same = None,
     told: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Outcome]:
     """Yield the outcome of every task, in task order.
@@ -217,6 +243,8 @@ def ordered_map(
         limits: for each item.
         environment: variables for the children, besides those of the process that starts them.
         sandbox: what the children may reach; None: what their user may.
+        same: returns what an item reads, the same for links to one file: where one ends by a limit, the others are not
+            tried. None: each item is.
         told: called with a line about the cluster: where its dashboard is; that it has no workers, and is waited for.
 
     Raises:
@@ -229,7 +257,10 @@ def ordered_map(
     """
     limits, program = limits or Limits(), replace(PARSER, environment=dict(environment or {}), sandbox=sandbox)
     if scheduler is not None:
-        run, todo = partial(_on_worker, function, limits=limits, program=program, run=uuid.uuid4().hex), iter(tasks)
+        run, todo = (
+            partial(_on_worker, function, limits=limits, program=program, run=uuid.uuid4().hex, same=same),
+            iter(tasks),
+        )
         for first in islice(todo, 1):  # who has nothing to do needs no cluster
             yield from _on_dask(run, chain([first], todo), scheduler, told)
         return
@@ -238,16 +269,18 @@ def ordered_map(
         for child in children:
             leaving.callback(child.close)
             leaving.callback(child.end)  # once more: an interrupt may have come before those of `_on_children`
-        yield from _on_children(function, tasks, children)
+        yield from _on_children(function, tasks, children, same)
 
 
-def _on_children(function: str, tasks: Iterable[Tasks | None], children: Sequence[Child]) -> Iterator[Outcome]:
+def _on_children(
+    function: str, tasks: Iterable[Tasks | None], children: Sequence[Child], same: _Same = None
+) -> Iterator[Outcome]:
     """Run tasks on children of this process, each served by one thread; one child needs none.
 
     Notes:
         Dask would take two seconds to start and 100 MB for each worker, whose only work is to wait for such a child.
     """
-    offenders = Offenders(len(children))
+    offenders = Offenders(len(children), same)
     if len(children) == 1:
         every = chain.from_iterable(_series(task) for task in tasks if task is not None)
         yield from (run_task(children[0], function, task, offenders) for task in every)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from datacheck.cpus import usable_cpus
 from datacheck.errors import StorageError
 from datacheck.finding import Progress, Tick
+from datacheck.formats.base import format_of
 from datacheck.parallel import Death, Limits, Outcome, Tasks, ordered_map
 from datacheck.rules.speech import FAILED
 from datacheck.runtime.sandbox import Sandbox
@@ -25,6 +27,7 @@ from datacheck.scan.state import Slot
 from datacheck.scan.unlisted import Kept
 from datacheck.scan.worker import is_plain, unread_rows
 from datacheck.schema.model import Schema
+from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.entries import NOT_WHOLE, Entries, Entry, coded
 from datacheck.sources.listing import Listing, stat_entry
@@ -135,9 +138,11 @@ def measure(
     groups = batches(cuts.items(items))
     tasks = (_tasks_of(job, group, plain=plain) for group in groups)
     limits = replace(job.limits, own_code=bool(job.schema.checks))
+    alike = partial(bytes_of, open_source(job.schema, job.root, job.roots))  # its own source: other threads ask
     outcomes = ordered_map(
-        _MEASURE, tasks, workers=workers, scheduler=job.scheduler, limits=limits, sandbox=job.sandbox, told=tell
-    )
+        _MEASURE, tasks, workers=workers, scheduler=job.scheduler, limits=limits, sandbox=job.sandbox, same=alike,
+        told=tell,
+    )  # fmt: skip
     try:
         with closing(outcomes):  # type: ignore[type-var]
             for outcome in outcomes:
@@ -156,6 +161,20 @@ def measure(
         stop.add_note(f"{files + kept:,} of {len(items) + kept:,} files are done and kept: the same command goes on.")
         raise
     return done
+
+
+def bytes_of(source: Source, said: dict[str, Any]) -> Hashable:
+    """Return what is read of an item: the same for links to one file, where all files beside it are the same, too.
+
+    Args:
+        source: knows the files of an item.
+        said: `Item.as_dict`.
+    """
+    item, found = Item.from_dict(said), list[Hashable]()
+    for path in source.files(item):
+        entry, form = stat_entry(source.root, path, source.roots), format_of(path)
+        found.append((form and form.name, None if entry is None else entry[1:5]))
+    return item.split, item.part, item.rows, tuple(found)
 
 
 def _in_sight(job: Job, outcome: Outcome, listing: Listing) -> None:

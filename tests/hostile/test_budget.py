@@ -6,7 +6,9 @@
 import importlib.util
 import io
 import json
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 import zarr
 
+from datacheck import budget, parallel
 from datacheck.errors import FormatError
 from datacheck.formats import hdf5, jsonl, limits, zarr_store
 from datacheck.formats.base import open_container
@@ -22,8 +25,8 @@ from datacheck.formats.limits import FIELDS
 from datacheck.scan import measuring
 from datacheck.scan.runner import Request, run_scan
 from datacheck.schema.load import parse_schema
+from datacheck.sources import Item, listing, open_source
 from datacheck.sources import fields as fields_module
-from datacheck.sources import listing
 from datacheck.sources.fields import FieldMap
 
 PLACE = Path(__file__).parents[2] / "scripts" / "bench" / "faults" / "attacks.py"
@@ -210,3 +213,60 @@ def test_a_sample_of_too_many_fields_is_refused_by_number():
     with pytest.raises(FormatError, match="30,001 values"):
         limits.check_fields(FIELDS + 1)
     limits.check_fields(FIELDS)
+
+
+def test_a_file_that_ends_by_a_limit_is_tried_once_however_many_links_lead_to_it(tmp_path, monkeypatch):
+    """24 links to one file that takes a minute held a scan for 24 minutes and more."""
+    monkeypatch.setattr(budget, "FIRST", budget.Budget(64 << 20, 3.0, 500e3))
+    monkeypatch.setattr(parallel, "WHOLE", budget.Budget(96 << 20, 10.0, 100e3))
+    folder = tmp_path / "data"
+    folder.mkdir()
+    noise = np.random.default_rng(0).integers(0, 256, (3 << 19,), np.uint8)  # else it is refused for its packing
+    np.savez_compressed(folder / "a.npz", x=np.concatenate([noise, np.zeros(256 << 20, np.uint8)]))
+    np.savez(folder / "good.npz", x=np.arange(8, dtype=np.uint8))
+    for number in range(12):
+        (folder / f"hard_{number}.npz").hardlink_to(folder / "a.npz")
+        (folder / f"soft_{number}.npz").symlink_to("a.npz")
+    copy = folder / "other.npz"
+    copy.write_bytes((folder / "a.npz").read_bytes())
+    table = scanned(folder, "datacheck: 1\nname: t\nsamples: {files: '*.npz'}\nfields: {'*': {}}\n", workers=1).table
+    said = dict(zip(table.files, table.reasons, strict=True))
+    assert (said.pop("good.npz"), len(said)) == ("", 26)
+    tried = {
+        file: reason for file, reason in said.items() if "not read, as it is the same file as a.npz: " not in reason
+    }
+    assert sorted(tried) == ["a.npz", "other.npz"]  # a copy may be another file
+    assert all("needs more than " in reason for reason in said.values())
+
+
+@pytest.mark.parametrize("odd", ["a copy", "another format", "other files beside it", "another split", "another part"])
+def test_only_links_to_one_file_read_with_equal_files_read_the_same(tmp_path, odd):
+    """A sample that shares a file with a bad one may be good."""
+    files = "samples: {files: '{split}/{id}.*'}\nfields: {x: {}, y: {file: 'y/{id}.npy'}}\n"
+    (tmp_path / "y").mkdir()
+    (tmp_path / "train").mkdir()
+    for name in ("a", "b"):
+        np.save(tmp_path / f"y/{name}.npy", np.zeros(3))
+    first = tmp_path / "train/a.npz"
+    np.savez(first, x=np.zeros(3))
+    (tmp_path / "train/b.npz").hardlink_to(first)
+    (tmp_path / "train/b.txt").hardlink_to(first)
+    source = open_source(parse_schema(f"datacheck: 1\nname: t\n{files}"), tmp_path)
+    one = Item("train/a.npz", "train", {"split": "train", "id": "a"}, nbytes=first.stat().st_size)
+    other = replace(one, path="train/b.npz", names={"split": "train", "id": "b"})
+    assert measuring.bytes_of(source, one.as_dict()) != measuring.bytes_of(source, other.as_dict())  # y is another file
+    (tmp_path / "y/b.npy").unlink()
+    (tmp_path / "y/b.npy").symlink_to("a.npy")
+    assert measuring.bytes_of(source, one.as_dict()) == measuring.bytes_of(source, other.as_dict())
+    if odd == "a copy":
+        (tmp_path / "train/b.npz").unlink()
+        shutil.copy2(first, tmp_path / "train/b.npz")
+    elif odd == "other files beside it":
+        (tmp_path / "y/b.npy").unlink()
+    changed = {
+        "another format": {"path": "train/b.txt"},
+        "another split": {"split": "val"},
+        "another part": {"part": (0, 9, 0)},
+    }
+    other = replace(other, **changed.get(odd, {}))
+    assert measuring.bytes_of(source, one.as_dict()) != measuring.bytes_of(source, other.as_dict())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from datacheck import budget, parallel
-from datacheck.budget import ALIKE, FIRST, OFFENCES_S, WHOLE, Budget, Offenders, usable_memory
+from datacheck.budget import ALIKE, BRIEF, FIRST, LOST_S, OFFENCES_S, WHOLE, Budget, Offenders, usable_memory
 from datacheck.child import Child, Death, Limits
 from datacheck.errors import FormatError
 from datacheck.formats.limits import foreign
@@ -25,6 +25,9 @@ def work(task, beat):
     for place, item in enumerate(task["items"]):
         beat(place)
         beat.files(item["nbytes"])
+        if task.get("spared"):
+            done.append(item["path"])
+            continue
         if item["path"].startswith("greedy"):
             bytearray(item["takes"])
         if item["path"].startswith("wrapped"):
@@ -114,6 +117,51 @@ def test_when_a_minute_went_into_offenders_none_is_tried_again():
     assert offenders.refused(item("1.tar"), "busy") == ""
     offenders.failed(item("0.npz"), "memory", 1)
     assert offenders.refused(item("1.tar"), "busy").startswith("not read, as 60 s for each worker went into others")
+
+
+def test_when_ten_minutes_went_into_tries_that_ended_by_a_limit_first_tries_are_brief(monkeypatch):
+    """24 files of a minute each and of slightly different kinds held a scan for hours."""
+    monkeypatch.setattr(budget, "BRIEF", BRIEF)
+    offenders = Offenders(workers=2)
+    offenders.lost("killed", 2 * LOST_S)
+    offenders.lost("silent", 2 * LOST_S - 1)
+    assert offenders.budget(item("a.npy")).seconds(0) == SMALL.seconds(0)
+    offenders.lost("busy", 1)
+    brief = offenders.budget(item("a.npy"))
+    assert (brief.seconds(0), brief.seconds(1_000_000), brief.silence_s) == (1, 3, 10)
+
+
+def test_every_try_that_ends_by_a_limit_counts():
+    offenders = Offenders()
+    lost = []
+    offenders.lost = lambda kind, seconds: lost.append(seconds)
+    run([item("a"), item("busy"), item("b")], offenders)
+    assert len(lost) == 3  # with others, by itself, and with all that its size justifies
+    assert min(lost) >= SMALL.seconds(100)
+
+
+@pytest.mark.parametrize("kind", ["busy", "greedy"])
+def test_links_to_a_file_that_ended_by_a_limit_are_not_tried(kind):
+    """Each of 24 links to one file of a minute took a minute again."""
+    names = [f"{kind}_{number}.n{number}" for number in range(24)]
+    tries = []
+    with contextlib.closing(Child(Limits())) as child:
+        asked, child.run = child.run, lambda function, task: tries.append(len(task["items"])) or asked(function, task)
+        task = {"items": [item(name, takes=1 << 30) for name in [*names, "good"]]}
+        outcome = run_task(child, HERE, task, Offenders(same=lambda said: said["path"].partition("_")[0]))
+    assert done(outcome) == ["good"]
+    first, *others = sorted(outcome.deaths, key=lambda death: names.index(death.item["path"]))
+    assert len(tries) == 4  # all, the first by itself twice, the good one
+    assert {death.kind for death in outcome.deaths} == {first.kind}
+    assert [death.how for death in others] == [f"not read, as it is the same file as {names[0]}: {first.how}"] * 23
+
+
+def test_a_link_to_a_file_that_may_be_tried_without_a_tokenizer_is():
+    same = Offenders(same=lambda said: said["path"].partition("_")[0])
+    task = {"items": [item(f"greedy_{number}", takes=1 << 30) for number in range(3)], "without": {"spared": True}}
+    with contextlib.closing(Child(Limits())) as child:
+        outcome = run_task(child, HERE, task, same)
+    assert (sorted(done(outcome)), outcome.deaths) == (["greedy_0", "greedy_1", "greedy_2"], [])
 
 
 def test_each_item_of_a_task_is_tried_by_itself_at_most_twice():
