@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ Array = np.ndarray[Any, Any]
 
 _RULE_S, _ROW_S = 60.0, 1e-4  # processor time [s] that a rule may use, and more for each row
 _LEAST_S = 1.0  # for each further call, when a rule has used its time
+_NO_RATE = "the dataset of their file does not tell its steps a second"
 _EXAMPLES = 3
 _WORST = 12  # that are drawn
 _WORST_FIRST = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
@@ -136,6 +138,7 @@ def _mask(mask: Array, index: Array) -> Array:
 def judge(
     table: Table, schema: Schema, choices: Sequence[Choice], notes: Sequence[Note] = (),
     crashes: Sequence[Mapping[str, str]] = (), reference: Table | None = None, second: SecondRead | None = None,
+    rates: Array | None = None,
 ) -> Judged:  # fmt: skip
     """Run every chosen rule over the table.
 
@@ -147,11 +150,13 @@ def judge(
         crashes: measurements that failed: measure, key, traceback.
         reference: all rows of the run to compare with.
         second: reads samples again for rules over pairs; without it they see no pairs.
+        rates: float64 (rows), the steps a second that the file of each tells, NaN where it tells none; None: those of
+            the schema, for all.
 
     Raises:
         UsageError: a waiver matches no failing sample.
     """
-    court = _Court(table, schema, notes, reference, second)
+    court = _Court(table, schema, notes, reference, second, rates)
     trials = {choice.rule.code: court.hear(choice) for choice in in_order_of_need(choices)}
     for trial in trials.values():
         names = {m.name for m in trial.choice.rule.measures}
@@ -228,9 +233,10 @@ class _Court:
     """Hears one rule after the other and remembers which rows failed which, for the rules that come later."""
 
     def __init__(
-        self, table: Table, schema: Schema, notes: Sequence[Note], reference: Table | None, second: SecondRead | None
-    ) -> None:
-        self.table, self.schema = table, schema
+        self, table: Table, schema: Schema, notes: Sequence[Note], reference: Table | None,
+        second: SecondRead | None, rates: Array | None,
+    ) -> None:  # fmt: skip
+        self.table, self.schema, self.rates = table, schema, rates
         self.notes: dict[tuple[str, str | None], list[Note]] = {}  # by code and split; under None those of all splits
         for note in notes:
             for split in (note.split, None):
@@ -251,20 +257,36 @@ class _Court:
             choice = replace(choice, verdict=Verdict.NOT_APPLICABLE, why="no --reference given")
         trial, began = _Trial(choice, checked, failed, self.readable), time.perf_counter()
         if choice.verdict is None:
-            for split, schema, index in self._spans(choice):
+            for split, schema, index in self._spans(trial):
                 for name, spec in targets(choice.rule, schema, choice.level):
                     self._judge(trial, split, Case(schema, name, spec, choice.options), index)
         self.findings[choice.rule.code] = _Findings(trial.findings)
         trial.seconds = time.perf_counter() - began
         return trial
 
-    def _spans(self, choice: Choice) -> Iterator[tuple[str, Schema, Array]]:
-        if choice.rule.span == "all":
+    def _spans(self, trial: _Trial) -> Iterator[tuple[str, Schema, Array]]:
+        rule = trial.choice.rule
+        if rule.span == "all":
             yield "", self.schema, np.arange(len(self.table), dtype=np.int64)
             return
         for split, index in self.by_split.items():
-            if not choice.rule.unless(self.schemas[split]):
-                yield split, self.schemas[split], index
+            for schema, some in self._paces(split, index) if rule.paced else [(self.schemas[split], index)]:
+                if not rule.unless(schema):
+                    yield split, schema, some
+                elif not rule.unless(self.schemas[split]):  # it lacks the rate alone
+                    some = _those(some, self.checked)
+                    self._skip(trial, some, Skip(np.ones(len(some), bool), _NO_RATE))
+
+    def _paces(self, split: str, index: Array) -> Iterator[tuple[Schema, Array]]:
+        """Yield the rows of a split that have one rate, and the schema with it."""
+        schema = self.schemas[split]
+        if self.rates is None or schema.episode is None or not len(index):
+            yield schema, index
+            return
+        rates, which = np.unique(self.rates[index], return_inverse=True)
+        for number, rate in enumerate(rates.tolist()):
+            episode = schema.episode.model_copy(update={"fps": None if math.isnan(rate) else rate})
+            yield schema.model_copy(update={"episode": episode}), index[which == number]
 
     def _judge(self, trial: _Trial, split: str, case: Case, index: Array) -> None:
         rule = trial.choice.rule

@@ -76,7 +76,7 @@ def _of_past(
     why = "" if table.status[row] == CHECKED else table.reasons[row]
     chosen = Chosen(table.keys[row], table.splits[row], table.files[row], why, first)
     own = _with_own_tokenizer(schema, listing)
-    placed, _ = with_rate(own.placed(listing.roots, listing.root), listing, table.files[row])
+    placed = with_rate(own.placed(listing.roots, listing.root), listing, table.files[row]).schema
     sample: dict[str, Any] = {"fields": [], "why": why, "left_out": []}
     if not why:
         sample = _read(Reader(placed, listing.root, listing.roots, listing, strict=True), [chosen])
@@ -127,13 +127,14 @@ def of_data(data: Path, key: str, schema: Schema, roots: Mapping[str, Path]) -> 
     """
     root, _ = target(data)
     listing = listed(data, roots)
-    placed, _ = with_rate(schema.placed(roots, root), listing)
+    placed = schema.placed(roots, root)
     items = plan_work(placed, listing).items
     within = sorted((item for item in items if key.startswith(item.path)), key=lambda item: -len(item.path))
     why = ""
     for item in within[:_CANDIDATES]:
         chosen = Chosen(key, item.split, item.path)
-        sample = _read(Reader(placed, root, listing.roots, listing), [chosen])
+        own = with_rate(placed, listing, item.path).schema
+        sample = _read(Reader(own, root, listing.roots, listing), [chosen])
         if sample["fields"]:
             return _said(chosen, sample, schema, root) | {"run": "", "codes": [], "findings": []}
         why = sample["why"]

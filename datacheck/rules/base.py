@@ -184,6 +184,7 @@ class Rule:
         pairs, compare: for a rule that needs two samples' arrays at once: which pairs (int64 (pairs, 2), positions
             within the rows, at most 10,000), and what to measure of each; `Case.pairs` then holds the answers.
         compares: it needs `Case.reference` and does not apply without one.
+        paced: it goes by ``episode: {fps: ...}``: samples whose files tell different rates are judged by rate.
     """
 
     code: str
@@ -203,6 +204,7 @@ class Rule:
     pairs: Pairing | None = None
     compare: Compare | None = None
     compares: bool = False
+    paced: bool = False
 
     @property
     def needed(self) -> Depth:

@@ -143,9 +143,10 @@ def _scanned(schema: Schema, request: Request, progress: Progress | None) -> Sca
     declared, placed = schema, schema.placed(request.roots, root)
     check_alone(placed, listing.alone)
     schema, unread = with_stats(placed, root, request.roots)
-    schema, rates = with_rate(schema, listing)
+    rated = with_rate(schema, listing)
+    schema = rated.schema
     schema, notes = with_label_table(schema, root, request.roots)
-    notes += [*unread, *rates]
+    notes += [*unread, *rated.notes]
     reference = None if request.reference is None else read_reference(request.reference, schema)
     baseline = None if request.baseline is None else read_baseline(request.baseline)
     find_in(request.paths)
@@ -167,7 +168,8 @@ def _scanned(schema: Schema, request: Request, progress: Progress | None) -> Sca
         choices = [of_files(history.comparable(choice, compared=state.compared)) for choice in choices]
         choices = allowed(choices, unread=request.allow_unread)
         seen = coverage(state, schema, level)
-        judged = judge(table, schema, choices, noted(state.notes, seen), state.crashes, reference, second)
+        rates = rated.of(table.files)
+        judged = judge(table, schema, choices, noted(state.notes, seen), state.crashes, reference, second, rates)
         if gathered.kept_samples:
             store.check_crashes(judged.crashes, state.crashes, state.folder)
         judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, table)

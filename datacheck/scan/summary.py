@@ -139,7 +139,7 @@ def _unchecked(facts: Facts, judged: Judged) -> Iterable[str]:
 def _without_rate(notes: Sequence[Note]) -> Iterable[str]:
     for note in notes:
         if note.code == _RATE:
-            yield f"{note.key}: {note.reason}, so what needs the steps a second was not judged. Scan each by itself"
+            yield f"{note.key}: {note.reason}, so what needs the steps a second was not judged there"
 
 
 def _skipped_samples(table: Table) -> Iterable[str]:

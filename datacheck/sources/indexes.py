@@ -6,10 +6,14 @@ are read in an expendable child, as the data are: a meta folder holds Parquet.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from datacheck.digest import shortened
 from datacheck.errors import FormatError, MissingDependencyError
@@ -26,7 +30,9 @@ from datacheck.sources.limited import limit_files
 from datacheck.sources.listing import Listing
 from datacheck.sources.roots import Roots, sandbox_of
 from datacheck.sources.work import PLACE, companion_patterns, plan_work
-from datacheck.table import Note
+from datacheck.table import Note, Texts
+
+Array = np.ndarray[Any, Any]
 
 _INDEXES = {"key": INDEX, "episode": INFO}  # by `samples.each`
 _CODE, _PACKED = "DC105", "DC101"
@@ -36,14 +42,37 @@ _MOST_MISSING = 100_000  # files of all indexes that are looked for, besides as 
 _MISSING_BYTES, _A_NOTE = 32 << 20, 200  # of notes on files that are gone: each is a row, too
 _INFO_BYTES = 16 << 20  # of all LeRobot datasets of which the rate is asked
 _RATE = "DC503"
-_RATES = 3  # different ones that a note names
+_MOST_RATES = 100  # different ones, each of which is judged by itself
 _MOST_TOLD = 10_000  # files that nothing but documents or files beside them speak of
 _LOST_VIDEOS = "names videos that are not there"
 _UNCOMPARED = "names files that are not compared with those there"
 _KINDS = {_LOST_VIDEOS: "videos", _UNCOMPARED: "uncompared"}  # a child answers with sentences alone
 
 
-def with_rate(schema: Schema, listing: Listing, only: str = "") -> tuple[Schema, list[Note]]:
+class Rated(NamedTuple):
+    """What LeRobot datasets tell of their steps a second.
+
+    Args:
+        schema: with the rate that most files have, where it said none itself.
+        others: by the folder of each dataset with another rate, this rate; None where it tells none.
+        notes: on datasets that tell none, where another one does.
+    """
+
+    schema: Schema
+    others: Mapping[str, float | None]
+    notes: list[Note]
+
+    def of(self, files: Sequence[str]) -> Array | None:
+        """Return the rate of each of some files, NaN where none is told; None where all have that of the schema."""
+        if not self.others:
+            return None
+        fps = self.schema.episode.fps if self.schema.episode is not None else None
+        found = Texts.of(files)
+        rates = [self.others.get(folder_of(path)[0], fps) for path in found.words]
+        return np.array([np.nan if rate is None else rate for rate in rates], np.float64)[found.rows]
+
+
+def with_rate(schema: Schema, listing: Listing, only: str = "") -> Rated:
     """Return the schema with the steps a second that LeRobot datasets tell, where it says none itself.
 
     Args:
@@ -51,42 +80,58 @@ def with_rate(schema: Schema, listing: Listing, only: str = "") -> tuple[Schema,
         listing: every file there is.
         only: one file of the data, whose dataset alone is asked, and must be as it was listed; "" for all.
 
-    Returns:
-        schema: without a rate where two datasets tell different ones, or one tells none.
-        notes: why, where one of them tells a rate.
+    Notes:
+        Of datasets that tell different rates each file has that of its own: an odd one decides for no other.
     """
     if schema.samples.each != "episode" or (schema.episode is not None and schema.episode.fps is not None):
-        return schema, []
-    folders, rates = _rates(schema, listing, only)
-    different = sorted({rate for rate in rates.values() if rate is not None})
-    if folders and not rates:
-        why = f"the info.json of {len(folders):,} datasets have more than {_INFO_BYTES >> 20} MiB"
-        return schema, [Note(_RATE, folders[0] + INFO, why)]
-    if not different:
-        return schema, []
-    if len(different) > 1 or None in rates.values():
-        first = {rates[folder]: folder for folder in reversed(folders)}
-        told = [f"{rate:.9g} in {first[rate] or '.'}" for rate in different[:_RATES]]
-        told += [f"none in {first[None] or '.'}"] if None in first else []
-        return schema, [Note(_RATE, folders[0] + INFO, f"the datasets tell several rates ({', '.join(told)})")]
+        return Rated(schema, {}, [])
+    files, rates = _rates(schema, listing, only)
+    counts = Counter[float]()
+    for folder, rate in rates.items():
+        if rate is not None:
+            counts[rate] += files[folder]
+    most = [rate for rate, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:_MOST_RATES]]
+    told = {folder: rate if rate in most else None for folder in files for rate in [rates.get(folder)]}
+    lacking = [folder for folder, rate in told.items() if rate is None]
+    notes = [Note(_RATE, lacking[0] + INFO, _why(lacking, rates, most))] if lacking and (most or not rates) else []
+    if not most:
+        return Rated(schema, {}, notes)
     episode = schema.episode or EpisodeSpec()
-    return schema.model_copy(update={"episode": episode.model_copy(update={"fps": different[0]})}), []
+    schema = schema.model_copy(update={"episode": episode.model_copy(update={"fps": most[0]})})
+    return Rated(schema, {folder: rate for folder, rate in told.items() if rate != most[0]}, notes)
 
 
-def _rates(schema: Schema, listing: Listing, only: str) -> tuple[list[str], dict[str, float | None]]:
-    """Return the folders of LeRobot datasets, and the rate of each; no rates where their documents are too large."""
+def _why(lacking: Sequence[str], rates: Mapping[str, float | None], most: Sequence[float]) -> str:
+    """Return why the rate of the first dataset is not known, and of how many others none is."""
+    why = "tells no rate"
+    if lacking[0] not in rates:
+        why = f"is not read: the info.json of all datasets have more than {_INFO_BYTES >> 20} MiB"
+    elif rates[lacking[0]] is not None:
+        why = f"tells a rate beside the {len(most)} that most files have"
+    return why + (f" ({len(lacking) - 1:,} more datasets without one)" if len(lacking) > 1 else "")
+
+
+def _rates(schema: Schema, listing: Listing, only: str) -> tuple[dict[str, int], dict[str, float | None]]:
+    """Return how many files each LeRobot dataset has, by folder, and the rates of those whose documents are read.
+
+    Notes:
+        The smallest documents first, so that a large one takes the place of no other.
+    """
     try:
-        files = [only] if only else [item.path for item in plan_work(schema, listing).items]
-        folders = sorted({folder_of(path)[0] for path in files})
-        if only and not all(listing.holds(folder + INFO) for folder in folders):
-            return [], {}
-        sizes = [entry.size for folder in folders if (entry := listing.by_path.get(folder + INFO)) is not None]
-        if sum(sizes) > _INFO_BYTES:
-            return folders, {}
-        datasets = Roots(listing.root, listing.roots)
-        return folders, {folder: _rate(datasets, folder) for folder in folders}
+        paths = [only] if only else [item.path for item in plan_work(schema, listing).items]
     except FormatError:
-        return [], {}
+        return {}, {}
+    files = dict(sorted(Counter(folder_of(path)[0] for path in paths).items()))
+    if only and not all(listing.holds(folder + INFO) for folder in files):
+        return {}, {}
+    entries = {folder: listing.by_path.get(folder + INFO) for folder in files}
+    sizes = {folder: 0 if entry is None else entry.size for folder, entry in entries.items()}
+    datasets, left, rates = Roots(listing.root, listing.roots), _INFO_BYTES, dict[str, float | None]()
+    for folder, size in sorted(sizes.items(), key=itemgetter(1)):
+        left -= size
+        if left >= 0:
+            rates[folder] = _rate(datasets, folder)
+    return files, rates
 
 
 def _rate(datasets: Roots, folder: str) -> float | None:

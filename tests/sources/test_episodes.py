@@ -17,7 +17,7 @@ from datacheck.pipeline import build
 from datacheck.scan import scan
 from datacheck.schema.load import load_schema, parse_schema
 from datacheck.schema.model import EpisodeSpec, FieldSpec
-from datacheck.sources import Item, list_files, open_source, plan_work, with_indexes, with_rate
+from datacheck.sources import Item, indexes, list_files, open_source, plan_work, with_indexes, with_rate
 from datacheck.sources.indexes import _lost_videos
 from datacheck.sources.lerobot import _filled
 from datacheck.sources.roots import Roots
@@ -320,10 +320,52 @@ def test_the_rate_of_the_meta_folder_is_held_against_the_time_stamps(tmp_path):
     assert "DC503" not in codes(scan(folder, mine))  # what the schema says counts
 
 
-def test_where_two_datasets_tell_different_rates_none_is_taken(tmp_path):
+@pytest.mark.parametrize("wrong", ["a", "b", "c"])
+def test_each_dataset_is_held_against_its_own_rate(tmp_path, wrong):
+    """A second dataset with another rate took the rate from all: DC503 was "not seen" for every sample."""
     v3(tmp_path / "data/a")
-    info_of(v3(tmp_path / "data/b"), fps=2 * FPS)
-    assert "DC503" not in codes(scan(tmp_path / "data"))
+    v2(tmp_path / "data/b")
+    at_another_rate(v3(tmp_path / "data/c"))
+    run = scan(tmp_path / "data", "lerobot", output=tmp_path / "sound")
+    assert "DC503" not in codes(run)
+    assert next(one.checked for one in run.report.verdicts if one.code == "DC503") == len(run.table)
+    assert not any("not judged" in line for line in run.report.unchecked)
+    info_of(tmp_path / "data" / wrong, fps=4 * FPS)
+    run = scan(tmp_path / "data", "lerobot", output=tmp_path / "wrong")
+    (finding,) = (one for one in run.report.findings if one.code == "DC503")
+    assert {run.table.files[row].split("/")[0] for row in finding.rows} == {wrong}
+    assert finding.failed == sum(file.startswith(wrong) for file in run.table.files)
+    assert finding.expected == {"fps": 4 * FPS}
+
+
+def at_another_rate(folder):
+    """Let a dataset run, and say that it runs, at 2.5 times the rate of the others."""
+    for path in folder.glob("data/*/*.parquet"):
+        table = pq.read_table(path)
+        place = table.schema.get_field_index("timestamp")
+        times = pa.array(table["timestamp"].to_numpy() / 2.5, table.schema.field(place).type)
+        pq.write_table(table.set_column(place, table.schema.field(place), times), path)
+    info_of(folder, fps=2.5 * FPS)
+
+
+def test_a_large_document_takes_the_rate_of_no_other_dataset(tmp_path, monkeypatch):
+    folder = v3(tmp_path / "data/b")
+    v3(tmp_path / "data/a")
+    monkeypatch.setattr(indexes, "_INFO_BYTES", (folder / "meta/info.json").stat().st_size)
+    with (tmp_path / "data/a/meta/info.json").open("a") as file:
+        file.write(" " * 100)
+    found, others, (note,) = with_rate(load_schema("lerobot"), list_files(tmp_path / "data"))
+    assert (found.episode, others) == (EpisodeSpec(fps=FPS), {"a/": None})
+    assert note.reason.startswith("is not read: the info.json of all datasets have more than ")
+
+
+def test_of_many_rates_those_of_most_files_are_judged(tmp_path, monkeypatch):
+    monkeypatch.setattr(indexes, "_MOST_RATES", 2)
+    for number, rate in enumerate([FPS, FPS, 7, 7, 5, 6]):
+        info_of(v3(tmp_path / f"data/{number}"), fps=rate)
+    found, others, (note,) = with_rate(load_schema("lerobot"), list_files(tmp_path / "data"))
+    assert (found.episode, others) == (EpisodeSpec(fps=7), {"0/": FPS, "1/": FPS, "4/": None, "5/": None})
+    assert note.reason == "tells a rate beside the 2 that most files have (1 more datasets without one)"
 
 
 @pytest.mark.parametrize("rate", [0, "10", 1e-7, 1e-320, 1e300])
@@ -403,21 +445,26 @@ def test_the_rate_that_a_dataset_tells_now_is_none_of_a_listing_of_before(tmp_pa
 def test_a_damaged_document_takes_no_rate_without_a_word(tmp_path):
     v3(tmp_path / "data/a")
     (v3(tmp_path / "data/b") / "meta/info.json").write_text("{")
-    found, (note,) = with_rate(load_schema("lerobot"), list_files(tmp_path / "data"))
-    assert found.episode is None
-    assert f"several rates ({FPS} in a/, none in b/)" in note.reason
+    found, others, (note,) = with_rate(load_schema("lerobot"), list_files(tmp_path / "data"))
+    assert (found.episode, others) == (EpisodeSpec(fps=FPS), {"b/": None})
+    assert (note.key, note.reason) == ("b/meta/info.json", "tells no rate")
 
 
-@pytest.mark.parametrize(("other", "told"), [(FPS, None), (FPS + 1, f"{FPS} in a/, {FPS + 1} in b/"), (None, "none")])
-def test_of_datasets_that_tell_several_rates_none_is_taken_and_the_scan_says_so(tmp_path, other, told):
+@pytest.mark.parametrize("told", [FPS, None])
+def test_a_dataset_that_tells_no_rate_is_named_and_judged_by_none(tmp_path, told):
     v3(tmp_path / "data/a")
-    info_of(v3(tmp_path / "data/b"), fps=other)
-    found, notes = with_rate(load_schema("lerobot"), list_files(tmp_path / "data"))
-    assert found.episode == (EpisodeSpec(fps=FPS) if told is None else None)
-    assert [told in note.reason for note in notes] == ([] if told is None else [True])
+    info_of(v3(tmp_path / "data/b"), fps=told)
+    found, others, notes = with_rate(load_schema("lerobot"), list_files(tmp_path / "data"))
+    assert (found.episode, others) == (EpisodeSpec(fps=FPS), {} if told else {"b/": None})
+    assert [note.reason for note in notes] == ([] if told else ["tells no rate"])
     report = scan(tmp_path / "data", "lerobot", output=tmp_path / "out").report
-    said = [line for line in report.unchecked if "what needs the steps a second was not judged" in line]
-    assert [told in line for line in said] == ([] if told is None else [True])
+    said = [line for line in report.unchecked if "what needs the steps a second was not judged there" in line]
+    assert len(said) == len(notes)
+    (verdict,) = (one for one in report.verdicts if one.code == "DC503")
+    assert verdict.checked == (8 if told else 4)
+    assert verdict.unseen == (
+        () if told else ("4 samples not judged: the dataset of their file does not tell its steps a second",)
+    )
 
 
 # ------------------------------------------------------------------------------------------------ LeRobot's own files

@@ -137,6 +137,7 @@ def _gappy(rows: Rows, case: Case, gappy: Array, place: int) -> Failure:
     "DC503", "fps-mismatch", Severity.WARNING, Level.GROUP, measures=(timing,),
     needs=("DC109", "DC122", "DC206", "DC221", "DC502"), applies=of_role("timestamp"), defaults={"tolerance": 0.02},
     unless=lambda s: "" if s.episode is not None and s.episode.fps is not None else "the schema says no episode fps",
+    paced=True,
 )  # fmt: skip
 def fps_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
     """Time stamps run at another rate than declared.

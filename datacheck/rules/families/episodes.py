@@ -211,7 +211,7 @@ def commands(column: Column, spec: FieldSpec) -> Columns:
     "DC504", "idle-episode", Severity.WARNING, Level.SAMPLE, per="sample", measures=(motion, commands),
     needs=("DC109", "DC121", "DC122", "DC123", "DC221", "DC222"),
     defaults={"idle": 0.5, "reach": 0.01, "seconds": 0.5, "steps": 10, "leading": 1.0, "noop": 0.2},
-    unless=lambda s: "" if time_field(s) and states(s) else "no joint angles or positions over time",
+    unless=lambda s: "" if time_field(s) and states(s) else "no joint angles or positions over time", paced=True,
 )  # fmt: skip
 def idle_episode(rows: Rows, case: Case) -> Iterator[Failure]:
     """Nothing moves for most of an episode, or its commands ask for nothing.

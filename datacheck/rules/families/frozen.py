@@ -161,7 +161,7 @@ _NEEDS = ("DC109", "DC121", "DC122", "DC123", "DC221")
 
 @rule(
     "DC506", "frozen-stream", Severity.WARNING, Level.GROUP, per="sample", measures=(frozen,), needs=_NEEDS,
-    unless=_nothing, defaults={"seconds": 1.0, "steps": 20, "often": 0.5},
+    unless=_nothing, defaults={"seconds": 1.0, "steps": 20, "often": 0.5}, paced=True,
 )  # fmt: skip
 def frozen_stream(rows: Rows, case: Case) -> Iterator[Failure]:
     """A sensor repeats one row while the robot moves.
@@ -223,7 +223,7 @@ def frozen_stream(rows: Rows, case: Case) -> Iterator[Failure]:
 
 @rule(
     "DC513", "frozen-pictures", Severity.WARNING, Level.GROUP, per="sample", measures=(frozen_pixels,), needs=_NEEDS,
-    unless=_no_pictures, defaults={"seconds": 1.0, "steps": 20, "repeats": 0.5}, depth="deep",
+    unless=_no_pictures, defaults={"seconds": 1.0, "steps": 20, "repeats": 0.5}, depth="deep", paced=True,
 )  # fmt: skip
 def frozen_pictures(rows: Rows, case: Case) -> Iterator[Failure]:
     """A camera repeats one picture while the robot moves.

@@ -154,7 +154,7 @@ def _no_rate(schema: Schema) -> str:
 
 @rule(
     "DC604", "joint-speed", Severity.WARNING, Level.SAMPLE, measures=(pace,), needs=(*_NEEDS, "DC603"), unless=_no_rate,
-    applies=lambda s: _driven(s) and _timed(s), defaults={"factor": 1.2},
+    applies=lambda s: _driven(s) and _timed(s), defaults={"factor": 1.2}, paced=True,
 )  # fmt: skip
 def joint_speed(rows: Rows, case: Case) -> Iterator[Failure]:
     """A joint moves faster than the robot can.

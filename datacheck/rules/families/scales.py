@@ -233,6 +233,7 @@ def _no_rate(schema: Schema) -> str:
 @rule(
     "DC206", "time-unit", Severity.ERROR, Level.SAMPLE, measures=(tick,), needs=("DC109", "DC122", "DC221"),
     applies=lambda s: of_role("timestamp")(s) and s.unit in TIME, unless=_no_rate, defaults={"near": 0.05},
+    paced=True,
 )  # fmt: skip
 def time_unit(rows: Rows, case: Case) -> Iterator[Failure]:
     """Timestamps are in another unit than declared, or are no times at all but numbers of frames.

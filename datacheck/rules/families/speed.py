@@ -75,7 +75,7 @@ def speed(column: Column, spec: FieldSpec) -> Columns:
 @rule(
     "DC505", "action-jump", Severity.WARNING, Level.GROUP, measures=(speed,),
     needs=("DC109", "DC122", "DC125", "DC201", "DC202", "DC221", "DC222"), applies=_moved,
-    defaults={"z": 12.0, "logs": 8.0, "least": 10},
+    defaults={"z": 12.0, "logs": 8.0, "least": 10}, paced=True,
 )  # fmt: skip
 def action_jump(rows: Rows, case: Case) -> Iterator[Failure]:
     """Something moves faster than it can, or jumps as it does in no other episode.

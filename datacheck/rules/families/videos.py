@@ -35,7 +35,7 @@ def video(column: Column, spec: FieldSpec) -> Columns:
 @rule(
     "DC508", "video-mismatch", Severity.ERROR, Level.GROUP, measures=(video, form),
     needs=("DC109", "DC121", "DC122", "DC123"), applies=of_role("video"), defaults={"drift": 1.0},
-    unless=lambda s: "" if time_field(s) else "no field with a time axis",
+    unless=lambda s: "" if time_field(s) else "no field with a time axis", paced=True,
 )  # fmt: skip
 def video_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
     """A video has another number of frames than its episode has rows, or lasts another time.
