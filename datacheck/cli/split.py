@@ -10,8 +10,11 @@ from typing import Any
 import click
 
 from datacheck.cli.say import say
+from datacheck.digest import shortened
 from datacheck.cli.scan import root_option, run_path, workers_option
 from datacheck.errors import UsageError
+
+_NAME = 200  # bytes of a name that is told
 
 _HELP = """Write split lists of DATA (which is scanned first) or of a finished RUN.
 
@@ -41,7 +44,7 @@ def split(data: Path, by: str, seed: int, to: Path, schema: str | None, invalid:
     import numpy as np
 
     from datacheck.rules.base import counted
-    from datacheck.scan.split import assigned, joined, lines, read_run, units, write_lists
+    from datacheck.scan.split import assigned, can_be_listed, joined, lines, read_run, units, write_lists
     from datacheck.scan.store import reading, run_in
     from datacheck.schema.load import load_schema
 
@@ -63,7 +66,10 @@ def split(data: Path, by: str, seed: int, to: Path, schema: str | None, invalid:
         unit = joined(rows, names)
         found = assigned(names, unit, shares, seed)
         said = lines(rows, chosen)
-    lists = {name: [s for s, to_ in zip(said, found, strict=True) if to_ == name] for name, p in shares.items() if p}
+    lists = {
+        name: [s for s, to_ in zip(said, found, strict=True) if to_ == name and can_be_listed(s)]
+        for name, p in shares.items() if p
+    }  # fmt: skip
     paths = write_lists(to, lists)
     groups = {name: len({u for u, to_ in zip(unit.tolist(), found, strict=True) if to_ == name}) for name in lists}
     for name, path in paths.items():
@@ -72,6 +78,10 @@ def split(data: Path, by: str, seed: int, to: Path, schema: str | None, invalid:
         say(f"{path}: {many} ({share:.1%}) of {of} by {by}")
     if left := len(table) - len(rows):
         say(f"{counted(left, 'sample')} not fit for training {'is' if left == 1 else 'are'} in no list")
+    if unlisted := [s for s in said if not can_be_listed(s)]:
+        many = f"{counted(len(unlisted), 'sample')} {'is' if len(unlisted) == 1 else 'are'} in no list"
+        why = "no list can hold a name with a line break, or with a space at an end. Rename the file"
+        say(f"{many} ({shortened(repr(unlisted[0]), _NAME)}): {why}")
 
 
 def _scanned(data: Path, schema: str | None, options: dict[str, Any]) -> tuple[Any, Any, Any]:
