@@ -69,8 +69,8 @@ def resolve(schema: Schema, seen: Mapping[str, Seen], valid: Array) -> dict[str,
     Notes:
         What the schema declares stands. What it leaves open is what most valid samples have, ties to the smaller
         sizes; an undeclared dtype is the smallest that holds all of theirs, but for a few odd ones (see
-        `_common_dtype`); an undeclared first axis is fixed where they all agree and half of the samples have the field,
-        else ragged. Samples that do not fit cannot be made.
+        `_common_dtype`); an undeclared first axis is fixed where all that fit the others agree and half of the samples
+        have the field, else ragged. Samples that do not fit cannot be made.
     """
     specs: dict[str, ArraySpec] = {}
     for name in sorted(seen):
@@ -98,15 +98,14 @@ def _resolved(name: str, declared: FieldSpec | None, seen: Seen, counted: Array,
     rank = len(spec.shape) if spec.shape is not None else _most((n, s.rank) for n, s in found)
     found = [(n, s) for n, s in found if s.rank == rank] or found
     dtype = spec.dtype if spec.dtype not in {None, "text", "json"} else _common_dtype(found, spec.role)
-    lengths = seen.length[counted & np.isin(seen.which, [i for i, s in enumerate(seen.signatures) if s.rank == rank])]
-    dim, item = _axes(name, spec, rank, found, lengths)
+    dim, item = _axes(name, spec, rank, found, seen, counted)
     if spec.shape is None and dim is None and item and share < _RARE:
         dim, item = layout.text_dim(name), item[1:]
     return ArraySpec(str(dtype), item, dim, "array", optional, attrs)
 
 
 def _axes(
-    name: str, spec: FieldSpec, rank: int, found: Sequence[tuple[int, Signature]], lengths: Array
+    name: str, spec: FieldSpec, rank: int, found: Sequence[tuple[int, Signature]], seen: Seen, counted: Array
 ) -> tuple[str | None, tuple[int, ...]]:
     """Return (ragged dimension, item sizes)."""
     if rank == 0:
@@ -117,6 +116,8 @@ def _axes(
         tail = tuple(d if isinstance(d, int) else tail[i] for i, d in enumerate(spec.shape[1:]))
         first = spec.shape[0]
         return (first, tail) if isinstance(first, str) else (None, (first, *tail))
+    fits = [i for i, s in enumerate(seen.signatures) if (s.kind, s.rank, s.item) == ("array", rank, tail)]
+    lengths = seen.length[counted & np.isin(seen.which, fits)]  # what has other axes cannot be made, whatever is chosen
     if len(lengths) and int(lengths.min()) == int(lengths.max()) > 0:
         return None, (int(lengths[0]), *tail)
     return layout.text_dim(name), tail

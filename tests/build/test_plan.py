@@ -59,6 +59,14 @@ def test_what_is_open_is_what_most_have():
     assert layout_of({}, zeros(4, 2), zeros(4, 3), zeros(6, 3)).item == (3,)
 
 
+@pytest.mark.parametrize("odd", ["a text", {"a": 1}, zeros(7, 4), zeros(9), zeros()])
+def test_a_sample_that_cannot_be_made_makes_no_field_ragged(odd):
+    assert layout_of({}, zeros(4, 3), odd, zeros(4, 3)) == ArraySpec("float32", (4, 3))
+    assert layout_of({}, zeros(4), "a text", zeros(4)) == ArraySpec("float32", (4,))
+    assert layout_of({}, zeros(4, 3), odd, zeros(5, 3)).dim == "fields.f"
+    assert layout_of({}, zeros(4, 3), zeros(0, 3), zeros(4, 3)).dim == "fields.f"  # this one can be made
+
+
 def test_ties_go_to_the_smaller_sizes():
     assert layout_of({"shape": ["T", "W"]}, zeros(1, 9), zeros(1, 2)).item == (2,)
     assert layout_of({"shape": ["T", "W"]}, zeros(1, 2), zeros(1, 9)).item == (2,)
