@@ -21,6 +21,7 @@ from datacheck.schema.model import ANY, Schema
 from datacheck.shapes import answers, check, int64, natural, text
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Unread
+from datacheck.sources.limited import read_limited
 from datacheck.sources.roots import sandbox_of
 from datacheck.table import Measured, Table, Texts
 
@@ -263,7 +264,7 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
     roots = {name: Path(path) for name, path in task["roots"].items()}
     source = open_source(schema, Path(task["root"]), roots, level="structure")
     records = []
-    for found in source.read_all([Item.from_dict(data) for data in task["items"]], beat):
+    for found in read_limited(beat, source, [Item.from_dict(data) for data in task["items"]]):
         if isinstance(found, Unread):
             continue
         fields = {}

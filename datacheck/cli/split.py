@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from datacheck.cli.say import say
-from datacheck.digest import shortened
 from datacheck.cli.scan import root_option, run_path, workers_option
+from datacheck.digest import shortened
 from datacheck.errors import UsageError
 
 _NAME = 200  # bytes of a name that is told

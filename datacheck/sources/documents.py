@@ -15,6 +15,7 @@ from datacheck.parallel import Limits, ordered_map
 from datacheck.runtime.beneath import File
 from datacheck.runtime.documents import count_values
 from datacheck.shapes import answers, check
+from datacheck.sources.limited import limit_files
 from datacheck.sources.roots import Roots, sandbox_of
 
 _HERE_BYTES = 1 << 20  # of JSON, whose parser takes at most some tens of megabytes for them
@@ -76,6 +77,7 @@ def _is_read(answer: Any) -> bool:
 def read_values(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     """Return the values of one document, or what is wrong with it (see `parallel.run_task`)."""
     beat(0)
+    limit_files(beat, task["items"], task["root"], task["roots"])
     try:
         return {"values": list(_values(Roots(task["root"], task["roots"]).file(task["items"][0])).items())}
     except FormatError as error:

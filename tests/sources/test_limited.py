@@ -5,14 +5,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from datacheck.build import seen
 from datacheck.errors import FormatError
 from datacheck.preview.reading import draw_items, read_joints
 from datacheck.pulse import Pulse
+from datacheck.repro.data.samples import digest_items
 from datacheck.repro.data.values import compare_files, compare_items
 from datacheck.runtime.beneath import File, Folder
 from datacheck.scan.look import inner_groups, look
 from datacheck.schema.load import parse_schema
 from datacheck.sources import indexes
+from datacheck.sources.documents import read_values
 from datacheck.sources.lerobot import read_meta
 
 SCHEMA = parse_schema(
@@ -43,12 +46,13 @@ def place(data):
     return {"schema": SCHEMA.as_dict(), "root": str(data), "roots": {}}
 
 
-def asked(data):
+def asked(data, count=1):
     from datacheck.sources.listing import list_files
     from datacheck.sources.work import plan_work
 
-    (item,) = plan_work(SCHEMA, list_files(data)).items
-    return item.as_dict()
+    items = [item.as_dict() for item in plan_work(SCHEMA, list_files(data)).items]
+    assert len(items) == count
+    return items if count > 1 else items[0]
 
 
 COMMANDS = {
@@ -58,6 +62,9 @@ COMMANDS = {
         place(data) | {"items": [{"item": asked(data), "first": {}}], "points": 9, "most": 9999}, beat
     ),
     "overlay": lambda data, beat: read_joints(place(data) | {"items": [{"item": asked(data)}], "field": "xyz"}, beat),
+    "build": lambda data, beat: seen.look(place(data) | {"items": [asked(data)]}, beat),
+    "manifest": lambda data, beat: digest_items(place(data) | {"items": [asked(data)]}, beat),
+    "document": lambda data, beat: read_values(place(data) | {"items": ["a.npz"]}, beat),
     "index": lambda data, beat: indexes.look(
         place(data) | {"index": "index.json", "most": 9, "items": [{"path": "a.npz"}]}, beat
     ),
@@ -70,6 +77,14 @@ def test_a_child_says_how_large_the_files_of_an_item_are(data, command):
     told = Told()
     COMMANDS[command](data, told)
     assert told.sizes == [(data / "a.npz").stat().st_size]
+
+
+def test_files_that_are_read_together_may_take_as_much_as_all(data):
+    np.savez(data / "b.npz", xyz=np.ones((21, 3), np.float32))
+    size, (one, other) = (data / "a.npz").stat().st_size, asked(data, 2)
+    told = Told()
+    assert len(digest_items(place(data) | {"items": [one, other]}, told)["blocks"]) == 1
+    assert told.sizes == [size, 2 * size]
 
 
 def test_two_files_that_are_compared_may_take_as_much_as_both(data):

@@ -227,12 +227,13 @@ def digest_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
         whether a library was missing.
     """
     from datacheck.sources.base import Item, Unread  # noqa: PLC0415  as above
+    from datacheck.sources.limited import read_limited  # noqa: PLC0415  as above
 
     source = source_of(task)
     blocks: list[list[Any]] = []
     unread: list[list[str]] = []
     lacking = False
-    for found in source.read_all([Item.from_dict(data) for data in task["items"]], beat):
+    for found in read_limited(beat, source, [Item.from_dict(data) for data in task["items"]]):
         if isinstance(found, Unread):
             unread.append([found.key, f"{found.code} {found.reason}"])
             lacking |= found.skipped
