@@ -23,7 +23,7 @@ from datacheck.scan.samples import read_failing
 from datacheck.scan.state import Past, read_state
 from datacheck.scan.store import SAMPLES, reading, run_in, unread
 from datacheck.schema.model import Schema
-from datacheck.sources import plan_work, with_rate
+from datacheck.sources import check_alone, plan_work, with_rate
 from datacheck.sources.listing import Listing, target
 from datacheck.table import CHECKED, Table, Texts
 from datacheck.tokens import FILES
@@ -128,6 +128,7 @@ def of_data(data: Path, key: str, schema: Schema, roots: Mapping[str, Path]) -> 
     root, _ = target(data)
     listing = listed(data, roots)
     placed = schema.placed(roots, root)
+    check_alone(placed, listing.alone, schema.tokenizer)
     items = plan_work(placed, listing).items
     within = sorted((item for item in items if key.startswith(item.path)), key=lambda item: -len(item.path))
     why = ""

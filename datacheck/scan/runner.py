@@ -141,7 +141,7 @@ def _scanned(schema: Schema, request: Request, progress: Progress | None) -> Sca
     root, only = target(request.data)
     listing = listed(request.data, request.roots)
     declared, placed = schema, schema.placed(request.roots, root)
-    check_alone(placed, listing.alone)
+    check_alone(placed, listing.alone, declared.tokenizer)
     schema, unread = with_stats(placed, root, request.roots)
     rated = with_rate(schema, listing)
     schema = rated.schema

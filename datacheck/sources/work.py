@@ -16,7 +16,7 @@ from datacheck.digest import shortened
 from datacheck.errors import FormatError, SchemaError, UsageError
 from datacheck.formats.base import format_of, store_markers
 from datacheck.formats.foreign import foreign_of, is_beside
-from datacheck.schema.model import Schema
+from datacheck.schema.model import Schema, TokenizerSpec
 from datacheck.schema.patterns import Template, parse
 from datacheck.sources.base import Item, Work, file_templates
 from datacheck.sources.entries import locate, root_of
@@ -101,12 +101,13 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
     return Work(sorted(items, key=lambda item: item.path), sorted(notes, key=_by_key), unclaimed)
 
 
-def check_alone(schema: Schema, alone: str) -> None:
+def check_alone(schema: Schema, alone: str, tokenizer: TokenizerSpec | None = None) -> None:
     """Refuse files beside a Zarr folder that is DATA itself, where only a marker in it says that it is one.
 
     Args:
         schema: the dataset's promise.
         alone: as of a listing.
+        tokenizer: as the schema's file declares it: a relative path of it is one below DATA.
 
     Raises:
         UsageError: the schema names such files. Without the marker it would mean files in DATA, and whoever made DATA
@@ -120,6 +121,8 @@ def check_alone(schema: Schema, alone: str) -> None:
     splits = [schema, *(schema.for_split(key.removeprefix("split=")) for key in schema.when)]
     named += [(f"fields.{name}.file", spec.file) for one in splits for name, spec in one.fields.items()]
     extra = tuple(f"{{{name}}}/" for name in schema.roots)
+    if tokenizer is not None and tokenizer.path is not None and not tokenizer.path.startswith("/"):
+        named.append(("tokenizer.path", tokenizer.path))
     for where, text in named:
         if text and not text.startswith(extra):
             msg = (

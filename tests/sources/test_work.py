@@ -209,6 +209,19 @@ def test_a_marker_that_makes_a_store_of_data_opens_no_file_beside_it(tmp_path, p
         plan_work(spec, listing)
 
 
+@pytest.mark.parametrize("path", ["tok", "../tok"])
+def test_a_marker_that_makes_a_store_of_data_moves_no_tokenizer(tmp_path, path):
+    """A relative path is one from DATA; with the marker it was one from the folder above."""
+    write(tmp_path, "s/zarr.json", "s.zarr/zarr.json", text=GROUP)
+    told = {"datacheck": 1, "name": "t", "samples": {"files": "{id}"}, "fields": {"x": {"role": "tokens"}}}
+    spec = Schema.model_validate({**told, "tokenizer": {"path": path}})
+    check_alone(spec, list_files(tmp_path).alone, spec.tokenizer)
+    with pytest.raises(UsageError, match=r"tokenizer\.path: .* would lie beside DATA"):
+        check_alone(spec, list_files(tmp_path, only="s").alone, spec.tokenizer)
+    elsewhere = Schema.model_validate({**told, "tokenizer": {"path": "/models/tok"}})
+    check_alone(elsewhere, list_files(tmp_path, only="s").alone, elsewhere.tokenizer)
+
+
 def test_a_marker_that_makes_a_store_of_data_lets_files_of_extra_roots_be_read(tmp_path):
     write(tmp_path, "s/zarr.json", text=GROUP)
     more = {"fields": {"x": {"file": "{more}/{id}.npy"}}, "roots": {"more": "beside"}}
