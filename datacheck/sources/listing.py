@@ -27,7 +27,7 @@ from datacheck.formats.base import format_of, store_markers
 from datacheck.runtime.beneath import Folder, stamp_of
 from datacheck.sources.entries import NOT_WHOLE, ByPath, Entries, Entry, locate, real_root
 from datacheck.sources.roots import Roots
-from datacheck.sources.stores import CHUNK, DEPTH, is_part, reason, store_digest, store_entry
+from datacheck.sources.stores import CHUNK, DEPTH, has_chunks, is_part, reason, store_digest, store_entry
 
 Array = np.ndarray[Any, Any]
 Found = Callable[[list[str], list[int]], None]
@@ -168,15 +168,28 @@ def _is_store(folder: Path) -> bool:
 def _inner(folder: Path, of_chunks: bool) -> list[tuple[Path, bool]] | None:  # noqa: FBT001
     """Return the folders in an array, a group or a folder of chunks, None of what is no such folder."""
     markers, found = store_markers(), _names(folder)
+    chunks = _has_chunks(folder, of_chunks)
     if markers.isdisjoint(found):
         parts = found if of_chunks and all(map(CHUNK.fullmatch, found)) else None
     else:
         parts = {name: is_dir for name, is_dir in found.items() if not (name.startswith(".") or name in markers)}
     if parts is None or any(
-        name.endswith(_ZARR) if is_dir else CHUNK.fullmatch(name) is None for name, is_dir in parts.items()
+        name.endswith(_ZARR) if is_dir else not chunks or CHUNK.fullmatch(name) is None
+        for name, is_dir in parts.items()
     ):
         return None
-    return [(folder / name, CHUNK.fullmatch(name) is not None) for name, is_dir in parts.items() if is_dir]
+    return [(folder / name, chunks and CHUNK.fullmatch(name) is not None) for name, is_dir in parts.items() if is_dir]
+
+
+def _has_chunks(folder: Path, of_chunks: bool) -> bool:  # noqa: FBT001  as `has_chunks`
+    try:
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return of_chunks
+    try:
+        return has_chunks(opened, of_chunks)
+    finally:
+        os.close(opened)
 
 
 def _names(folder: Path) -> dict[str, bool]:
@@ -311,6 +324,7 @@ class _Walk:
         # What was known before the links that are followed now (see `_now`), and those as they wait.
         self._round: tuple[tuple[int, int, int, int, int], list[tuple[str, str, tuple[str, ...], str]]] | None = None
         self._markers = store_markers()
+        self._of_chunks: set[str] = set()  # folders that wait and may be of chunks
         self.alone = ""  # path of the one Zarr folder that is listed
         self.nodes: dict[str, list[str]] = {}
         # (folder on disk, its path, links on the way, path of the Zarr folder that it lies in or "")
@@ -447,8 +461,10 @@ class _Walk:
                 store = path
             elif not store.endswith(_ZARR):
                 self.nodes.setdefault(self.prefix + store, []).append(self.prefix + path)
+        of_chunks = path in self._of_chunks
+        self._of_chunks.discard(path)
         if store:
-            self._foreign(found, folder, path, links, store)
+            self._foreign(found, folder, path, links, store, chunks=has_chunks(opened, of_chunks))
             return
         for entry in self._unusual(found, path):
             self._visit(entry, folder, path, links)
@@ -464,7 +480,8 @@ class _Walk:
         return [entry for entry in found if entry.name not in self.taken]
 
     def _foreign(
-        self, found: list[os.DirEntry[str]], folder: str, path: str, links: tuple[str, ...], store: str
+        self, found: list[os.DirEntry[str]], folder: str, path: str, links: tuple[str, ...], store: str, *,
+        chunks: bool,
     ) -> None:  # fmt: skip
         """List what is no part of a Zarr folder: its marker would hide it from every rule.
 
@@ -475,17 +492,19 @@ class _Walk:
             name = entry.name
             if entry.is_dir(follow_symlinks=False) and (name in self._markers or not name.startswith(".")):
                 self._waiting.append((f"{folder}/{name}", f"{path}/{name}", links, store))
-            elif self._is_part(entry, f"{folder}/{name}"):
+                if chunks and CHUNK.fullmatch(name):
+                    self._of_chunks.add(f"{path}/{name}")
+            elif self._is_part(entry, f"{folder}/{name}", chunks=chunks):
                 continue
             elif self.alone:
                 self._skip(f"{path}/{name}", "no part of the Zarr folder that is scanned alone")
             else:
                 self._visit(entry, folder, path, links)
 
-    def _is_part(self, entry: os.DirEntry[str], place: str) -> bool:
+    def _is_part(self, entry: os.DirEntry[str], place: str, *, chunks: bool) -> bool:
         """Tell a file of a Zarr folder, or a link in its place, from one that the folder's marker would hide."""
         name = entry.name
-        return is_part(name) and not (
+        return is_part(name, chunks=chunks) and not (
             entry.is_symlink() and os.path.isdir(place)  # noqa: PTH112  a link may lead nowhere, or be refused
         )
 

@@ -10,17 +10,58 @@ from collections.abc import Callable, Iterator
 from datacheck.digest import digest_file, digest_value
 from datacheck.formats.base import store_markers
 from datacheck.runtime.beneath import Folder, clamped
+from datacheck.runtime.documents import parse_json
 from datacheck.sources.entries import Entry
 from datacheck.sources.roots import Roots
 
 DEPTH = 64  # folders within one another
 CHUNK = re.compile(r"(c|\d+)(\.\d+)*")  # what chunks of Zarr are called
+_DOCUMENT, _DOCUMENT_BYTES = "zarr.json", 4 << 20
 _PARTS = frozenset({".zattrs", ".zmetadata"})  # files of a Zarr folder that are neither markers nor chunks
 
 
-def is_part(name: str) -> bool:
-    """Tell the name of a file of a Zarr folder from those of files that only lie in it."""
-    return name in store_markers() or name in _PARTS or CHUNK.fullmatch(name) is not None
+def is_part(name: str, *, chunks: bool) -> bool:
+    """Tell the name of a file of a Zarr folder from those of files that only lie in it.
+
+    Args:
+        name: of the file.
+        chunks: as `has_chunks` says of its folder.
+    """
+    return name in store_markers() or name in _PARTS or (chunks and CHUNK.fullmatch(name) is not None)
+
+
+def has_chunks(opened: int, of_chunks: bool = False) -> bool:  # noqa: FBT001, FBT002  as it is of the folder above
+    """Tell whether files that are called by numbers are chunks in a folder of a Zarr folder: in a group they are not.
+
+    Args:
+        opened: descriptor of the folder.
+        of_chunks: it is called as folders of chunks are, and lies in one or in an array.
+
+    Notes:
+        A document that is damaged or too large may be that of an array: reading the Zarr folder says so.
+    """
+    if _is_file(".zarray", opened):
+        return True
+    if _is_file(".zgroup", opened):
+        return False
+    return not _is_group(opened) if _is_file(_DOCUMENT, opened) else of_chunks
+
+
+def _is_file(name: str, opened: int) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(name, dir_fd=opened, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+def _is_group(opened: int) -> bool:
+    try:
+        document = os.open(_DOCUMENT, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=opened)
+        with os.fdopen(document, "rb") as file:
+            said = parse_json(file.read(_DOCUMENT_BYTES))
+    except (OSError, ValueError):
+        return False
+    return isinstance(said, dict) and said.get("node_type") == "group"
 
 
 def reason(error: OSError) -> str:
@@ -44,9 +85,9 @@ def store_entry(
         OSError: something in it cannot be looked at.
     """
     size, mtime, ctime = 0, 0, 0
-    for inner, status in _inside(folder, real, beat):
+    for inner, status, chunks in _inside(folder, real, beat):
         mtime, ctime = max(mtime, status.st_mtime_ns), max(ctime, status.st_ctime_ns)
-        if stat.S_ISREG(status.st_mode) and is_part(inner.rpartition("/")[2]):
+        if stat.S_ISREG(status.st_mode) and is_part(inner.rpartition("/")[2], chunks=chunks):
             size += status.st_size
     size, mtime, ctime, inode = clamped((size, mtime, ctime, os.stat(folder).st_ino))  # noqa: PTH116
     return Entry(path, size, mtime, ctime, inode, seen_ns)
@@ -67,7 +108,7 @@ def store_digest(
     Raises:
         OSError: as of `store_entry`, a file cannot be read, or there is a link where none may be.
     """
-    found = sorted((inner, status.st_mode) for inner, status in _inside(folder, real, beat))
+    found = sorted((inner, status.st_mode) for inner, status, _ in _inside(folder, real, beat))
     files = [(inner, stat.S_ISLNK(mode)) for inner, mode in found if stat.S_ISREG(mode) or stat.S_ISLNK(mode)]
     linked = next((inner for inner, is_link in files if is_link), None)
     if linked is not None and not links:
@@ -80,27 +121,29 @@ def store_digest(
     ])  # fmt: skip
 
 
-def _inside(folder: str, real: str, beat: Callable[[], object] | None) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield path below the folder and status of a Zarr folder and all in it; links are not followed.
+def _inside(folder: str, real: str, beat: Callable[[], object] | None) -> Iterator[tuple[str, os.stat_result, bool]]:
+    """Yield path below the folder, status, and `has_chunks` of its folder, of a Zarr folder and all in it.
 
     Notes:
-        An entry says nothing of parts that it lacks: what cannot be listed is an error.
+        Links are not followed. An entry says nothing of parts that it lacks: what cannot be listed is an error.
     """
-    waiting: list[tuple[str, str]] = [(os.path.realpath(folder), "")]
+    waiting: list[tuple[str, str, bool]] = [(os.path.realpath(folder), "", False)]
     root = Folder(real)
     while waiting:
-        place, path = waiting.pop()
+        place, path, of_chunks = waiting.pop()
         opened = _opened(root, place, path)
         try:
-            yield path, os.fstat(opened)
+            chunks = has_chunks(opened, of_chunks)
+            yield path, os.fstat(opened), False
             for entry in _listed(opened, path):
                 if beat is not None:
                     beat()
                 here = f"{path}/{entry.name}" if path else entry.name
                 if entry.is_dir(follow_symlinks=False):
-                    waiting.append((f"{place}/{entry.name}", here))
+                    inner = chunks and CHUNK.fullmatch(entry.name) is not None
+                    waiting.append((f"{place}/{entry.name}", here, inner))
                 else:
-                    yield here, entry.stat(follow_symlinks=False)
+                    yield here, entry.stat(follow_symlinks=False), chunks
         finally:
             os.close(opened)
 

@@ -554,9 +554,38 @@ def test_a_marker_makes_no_store_of_a_folder_of_data(tmp_path, marker, others, a
     """The folder above a store is the root: what lies beside DATA could be read."""
     write(tmp_path, *(f"DATA/{path}" for path in others), f"DATA/{marker}")
     folder = tmp_path / "DATA"
+    alone &= marker != ".zgroup" or others[:1] not in {(".zattrs",), ("c/0/0",), ("0/0",)}  # a group has no chunks
     assert target(folder) == ((tmp_path, "DATA") if alone else (folder, None))
     named = folder.rename(tmp_path / "DATA.zarr")  # whoever says so means a store
     assert target(named) == (tmp_path, "DATA.zarr")
+
+
+@pytest.mark.parametrize("marker", MARKERS)
+@pytest.mark.parametrize("file", ["000001", "0.0", "c", "scans/000001", "0/1"])
+def test_a_group_has_no_chunks(tmp_path, marker, file):
+    """Files without an ending, called by numbers, were no part of any sample and named nowhere."""
+    write(tmp_path, f"DATA/{file}", f"DATA/s.zarr/{file}", data=b"12345")
+    for folder in ("DATA", "DATA/s.zarr"):
+        (tmp_path / folder / marker).write_text(MARKERS[marker])
+    assert target(tmp_path / "DATA") == (tmp_path / "DATA", None)
+    listed = list_files(tmp_path / "DATA").by_path
+    assert {*listed} - {"zarr.json"} == {file, "s.zarr", f"s.zarr/{file}"}
+    assert listed["s.zarr"].size == len(MARKERS[marker])
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("nested", [False, True])
+def test_chunks_of_arrays_are_no_files_of_their_own(tmp_path, version, nested):
+    store = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=version)
+    encoding = {"name": "v2" if version == 2 else "default", "separator": "/" if nested else "."}
+    array = store.create_array("g/x", shape=(4, 4), chunks=(2, 2), dtype="int8", chunk_key_encoding=encoding)
+    array[:] = 1
+    store.create_array("y", shape=(), dtype="int8")[...] = 1
+    size = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
+    listed = list_files(tmp_path).by_path
+    assert {path: entry.size for path, entry in listed.items()} == {"s.zarr": size}
+    (tmp_path / "s.zarr").rename(tmp_path / "s")
+    assert target(tmp_path / "s") == (tmp_path, "s")
 
 
 def test_a_store_has_the_size_of_its_own_files(tmp_path):
