@@ -68,6 +68,7 @@ class Format:
         table: ``(first bytes, size of the file) -> Table``, None for a file that is no plain table; the first bytes are
             `HEAD_BYTES`, or all there are.
         magic: first bytes, for files without a known suffix.
+        fits: ``(first bytes) -> bool``, for files without a known suffix or first bytes; they are `HEAD_BYTES`, or all.
         directory: names of files that make a folder one container (Zarr).
         beside: names of files in the same folder that are read with it.
         points: reading begins at some rows only (`Container.seek_points`).
@@ -80,6 +81,7 @@ class Format:
     parse: Callable[[bytes, Hint], Container] | None = None
     table: Callable[[bytes, int], Table | None] | None = None
     magic: tuple[bytes, ...] = ()
+    fits: Callable[[bytes], bool] | None = None
     directory: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     member: Callable[[bytes, Hint], Container] | None = None
@@ -152,7 +154,7 @@ def _format(path: Place, mode: int) -> Format:
     if stat.S_ISDIR(mode):
         found = next((f for f in formats().values() if any((path / m).is_file() for m in f.directory)), None)
     elif stat.S_ISREG(mode):
-        found = format_of(path.name) or _by_magic(path)
+        found = format_of(path.name) or _by_content(path)
     else:
         msg = "not a regular file (a device, a socket or a pipe)"
         raise FormatError(msg)
@@ -237,14 +239,15 @@ def check_lines(path: Place) -> None:
         raise FormatError(msg)
 
 
-def _head(path: Place) -> bytes:
+def _head(path: Place, size: int = _HEAD_BYTES) -> bytes:
     try:
         with path.open("rb") as file:
-            return file.read(_HEAD_BYTES)
+            return file.read(size)
     except OSError as error:
         raise FormatError(error.strerror or str(error)) from error
 
 
-def _by_magic(path: Place) -> Format | None:
-    head = _head(path)
-    return next((f for f in formats().values() if any(head.startswith(m) for m in f.magic)), None)
+def _by_content(path: Place) -> Format | None:
+    head = _head(path, HEAD_BYTES)
+    found = next((f for f in formats().values() if any(head.startswith(m) for m in f.magic)), None)
+    return found or next((f for f in formats().values() if f.fits is not None and f.fits(head)), None)

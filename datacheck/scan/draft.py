@@ -18,8 +18,9 @@ from datacheck.formats.tfrecord import INFO, SHARD_LENGTH
 from datacheck.parallel import Limits, ordered_map
 from datacheck.rules.base import counted, listed
 from datacheck.scan.axes import name_axes, usual_length
+from datacheck.scan.corpora import corpus_of
 from datacheck.scan.guess import UNTYPED, Guess, cut, guess, inner_samples, preferences, says_role
-from datacheck.scan.look import RECORDS, Seen
+from datacheck.scan.look import LINES, RECORDS, Seen
 from datacheck.scan.misfit import by_ending, unreadable
 from datacheck.scan.pattern import NUMBER, patterns
 from datacheck.scan.together import Part, together
@@ -102,7 +103,7 @@ def draft(data: Path) -> Draft:
     root, only = target(data)
     listing = list_files(root, {}, only)
     readable = [path for path in listing.entries.paths if format_of(path) is not None]
-    known = _builtin(listing, readable, data) if readable else None
+    known = _of_corpus(data, listing, readable) or (_builtin(listing, readable, data) if readable else None)
     if known is not None:
         return known
     if not readable:
@@ -183,6 +184,30 @@ def _of_records(data: Path, listing: Listing, readable: Sequence[str]) -> Draft 
     why = f"{counted(len(paths), 'file')}, each {'line or ' if lines else ''}element of which looks like a sample"
     notes = [*_others(listing, set(paths)), *look.notes]
     return _written(_guessed(said, listing, paths), guesses, look.samples, notes, why)
+
+
+def _of_corpus(data: Path, listing: Listing, readable: Sequence[str]) -> Draft | None:
+    """Return a draft of a parallel corpus, None where there is none, or other files are most of the data."""
+    corpus = corpus_of(listing.entries.paths, partial(_lines, listing.root))
+    if corpus is None or _size(listing, corpus.paths) < _size(listing, readable):
+        return None
+    (first, pattern), *_ = corpus.sides.items()
+    guesses = dict[str, Guess]()
+    for side, file in sorted(corpus.sides.items()):
+        place = {} if side == first else {"file": file}
+        spare = {"optional": True} if side in corpus.optional else {}
+        why = "some texts have none" if spare else "language from the ending" if len(side) < 3 else "from the ending"
+        guesses[side] = Guess({**place, "at": LINES, "role": "text", **spare}, (why,))
+    said = {"datacheck": 1, "name": _name(data), "samples": {"files": pattern, "each": "row"}}
+    why = f"the lines of files of one name correspond: {listed(sorted(corpus.sides), _PASSED)}"
+    notes = _others(listing, set(corpus.paths))
+    return _written(_guessed(said, listing, corpus.paths), guesses, corpus.lines, notes, why)
+
+
+def _lines(root: Path, paths: Sequence[str]) -> dict[str, int]:
+    """Return how many lines files of text have, without other files."""
+    found = {path: inner.split("\n") for path, inner in _inner(root, paths).items()}
+    return {path: int(count[0]) for path, (kind, *count) in found.items() if kind == LINES}
 
 
 def _alike_records(inner: Mapping[str, str], listing: Listing) -> list[str]:

@@ -39,6 +39,7 @@ _MOST_SEEN = 5 * MOST_FIELDS  # names: a draft declares none of more than it may
 _NAMES = 50  # of values that are not read, or keys of a record
 _KEY = 100  # letters of one
 RECORDS = "records"
+LINES = "lines"  # what a file of lines of text calls them
 _HEAD = 1 << 10
 _ROWS = 1000  # of a table, of which most differ or not
 _EPISODE = re.compile(r"/(?:demo|episode|ep|traj|trajectory)_?\*$")  # a file may hold one only
@@ -121,7 +122,8 @@ def inner_groups(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
 
     Returns:
         found: pattern by path ("/data/demo_*", "" for a file without such groups, "ends:meta/episode_ends", "key",
-            `RECORDS`, how many, and the keys of the first, a line each, for a JSON document that is a list of records).
+            `RECORDS`, how many, and the keys of the first, a line each, for a JSON document that is a list of records;
+            `LINES` and how many, a line each, for a text).
     """
     found, folders = {}, Roots(task["root"], {})
     for number, data in enumerate(task["items"]):
@@ -130,6 +132,9 @@ def inner_groups(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
         try:
             with closing(open_container(folders.file(data["path"]))) as container:
                 names = container.names()
+                if names == [LINES]:
+                    found[data["path"]] = f"{LINES}\n{len(container.read(LINES))}"
+                    continue
                 listed = names == ["records"] and _is_list(folders.file(data["path"]))
                 records = _of_records(container.read("records")) if listed else []
                 own = "key" if container.keys() else _alike(storable(names))

@@ -11,6 +11,7 @@ from datacheck.errors import ManyLines
 from datacheck.formats.base import format_of, formats
 from datacheck.formats.foreign import foreign_of
 from datacheck.rules.base import counted
+from datacheck.scan.corpora import texts_of
 from datacheck.scan.coverage import foreign_lines
 from datacheck.schema.load import FILES, WHOLE, builtin, load_schema
 from datacheck.schema.model import Schema
@@ -48,11 +49,13 @@ def advice(data: Path, listing: Listing, wanted: Schema | None = None) -> list[s
         lines += [*_elsewhere(data, listing, mine), *_other_names(listing, mine)]
     lines += foreign_lines(listing)
     held = _held(listing)
+    sides = {path for text in texts_of(listing.entries.paths).values() for path in text.values()}
     readable = [ending for ending in held if format_of(f"x{ending}") is not None]
     if 2 * sum(held[ending] for ending in readable) <= held.total():
         unknown = [path for path in listing.entries.paths if format_of(path) is None and foreign_of(path) is None]
+        unknown = sorted(set(unknown) - sides)
         lines += [f"no format reads {by_ending(unknown)}: {_OWN_CODE}"] if unknown else []
-    if readable:
+    if readable or sides:
         lines.append(f"datacheck init {typed(data)} drafts a schema from what is in them")
     return [f"    {line}" for line in lines if line.isprintable()]
 

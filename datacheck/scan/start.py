@@ -149,11 +149,12 @@ def fitting(data: Path) -> tuple[Schema, int, int]:
     Raises:
         UsageError: the data are missing or empty, or none or several fit.
     """
+    from datacheck.scan.corpora import texts_of  # noqa: PLC0415  as below
     from datacheck.scan.misfit import unreadable  # noqa: PLC0415  it reads schemas, too
     from datacheck.schema.load import choose_schema  # noqa: PLC0415  YAML is not needed with a Schema
 
     listing = listed(data)
-    none = unreadable(data, listing)
+    none = "" if texts_of(listing.entries.paths) else unreadable(data, listing)
     if none:
         raise UsageError(none)
     schema = choose_schema(lambda schema: matches(schema, listing), lambda: _advice(data, listing))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,7 +30,8 @@ class RowSource(StripSource):
         if not lengths:
             msg = "holds none of the fields, so there are no rows"
             raise FormatError(msg)
-        first, total = next(iter(lengths.items()))
+        total = Counter(lengths.values()).most_common(1)[0][0]
+        first = min(name for name, length in lengths.items() if length == total)
         if not declared and set(lengths.values()) != {total}:
             said = ", ".join(f"{name} {length}" for name, length in sorted(lengths.items()))
             msg = f"its arrays differ in length ({said}); name the fields that are cut into rows"
