@@ -60,14 +60,14 @@ def _members(file: BinaryIO, total: int) -> Iterator[_Member]:
     Raises:
         FormatError: it is no tar, damaged, or cut short.
     """
-    at, told = 0, None
+    at, count, told = 0, 0, None
     while True:
         header = _bytes(file, at, _BLOCK)
         if told is None and len(header) == _BLOCK and not any(header):
             _check_end(file, at, total)
             return
         if len(header) < _BLOCK or not any(header):
-            msg = f"byte {at:,}: the archive ends without its end mark: it is cut short"
+            msg = f"byte {at:,}: the archive ends without its end mark: it is cut short behind {_whole(count)}"
             raise FormatError(msg if at else _NO_TAR)
         kind, start = _kind(header, at), at + _BLOCK
         _check_numbers(header, at)
@@ -76,17 +76,25 @@ def _members(file: BinaryIO, total: int) -> Iterator[_Member]:
         if kind in _ODD or kind == _FOLDER:
             size = 0
         if start + size > total:
-            msg = f"byte {at:,}: a member of {size:,} bytes, {total - start:,} are left: the file is cut short"
+            msg = (
+                f"byte {at:,}: a member of {size:,} bytes, {total - start:,} are left: the file is cut short behind "
+                f"{_whole(count)}"
+            )
             raise FormatError(msg)
         if speaks:
             check_bytes(size, f"byte {at:,}: a header of the next member", _TOLD_BYTES)
             told = _with(told or _Told(), _heard(kind, _bytes(file, start, size), at, _Told()), at)
         else:
             if kind != _FOLDER:
+                count += 1
                 yield _Member((told and told.name) or _name(header, at), start, size, _odd(kind, told))
             told = None
             start = _behind_holes(file, start, header[482]) if kind == _HOLES else start
         at = start + -(-size // _BLOCK) * _BLOCK
+
+
+def _whole(count: int) -> str:
+    return f"{count:,} whole member{'s' * (count != 1)}"
 
 
 def _bytes(file: BinaryIO, start: int, size: int) -> bytes:

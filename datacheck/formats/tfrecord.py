@@ -174,23 +174,23 @@ class _TfRecord(Many):
         self._known = len(self._places)
 
     def _records(self, size: int) -> Iterator[tuple[int, int]]:
-        at = 0
+        at = count = 0
         while at < size:
             head = bytes(self._data[at : at + _HEAD])
             if len(head) < _HEAD or _masked(head[:8]) != head[8:]:
                 what = "a length whose checksum does not match" if at else "no length with its checksum"
-                msg = f"byte {at:,}: {what}: no TFRecord, or damaged" if len(head) == _HEAD else _cut(at, len(head))
-                raise FormatError(msg)
+                damaged = f"byte {at:,}: {what}: no TFRecord, or damaged"
+                raise FormatError(damaged if len(head) == _HEAD else _cut(at, len(head), count))
             length = int.from_bytes(head[:8], "little")
             start, stop = at + _HEAD, at + _HEAD + length
             if stop + _TAIL > size:
-                raise FormatError(_cut(at, size - at))
+                raise FormatError(_cut(at, size - at, count))
             check_bytes(length, f"the record at byte {at:,}")
             if _masked(self._data[start:stop]) != bytes(self._data[stop : stop + _TAIL]):
                 msg = f"the record at byte {at:,}: its {length:,} bytes do not match their checksum"
                 raise FormatError(msg)
             yield start, stop
-            at = stop + _TAIL
+            at, count = stop + _TAIL, count + 1
 
     def _record(self, number: int) -> dict[str, Any]:
         """Return the features of a record that hold something, by name: numbers, or bytes of each entry."""
@@ -240,8 +240,9 @@ class _TfRecord(Many):
         return (), "text" if isinstance(value, str) else "json"
 
 
-def _cut(at: int, left: int) -> str:
-    return f"the record at byte {at:,} is cut short: {left:,} bytes are left"
+def _cut(at: int, left: int, before: int) -> str:
+    whole = f"{before:,} whole record{'s' * (before != 1)}"
+    return f"the record at byte {at:,} is cut short: {left:,} bytes are left behind {whole}"
 
 
 def _shaped(value: Array, sizes: tuple[int, ...], *, several: bool, known: bool) -> Array:

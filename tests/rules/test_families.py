@@ -527,8 +527,20 @@ def test_a_split_of_which_nothing_can_be_read_is_empty():
     (mine,) = [f for f in found.findings if f.code == "DC805"]
     assert (mine.severity, mine.kind, len(mine.rows), mine.cause) == ("error", "empty:val", 2, None)
     assert mine.fix.startswith("Mend these files")
+    assert mine.message == "val is empty: none of its 2 samples can be read."
     assert "DC805" not in codes(scan(text.replace('{split: val, key: v1, unreadable: "DC101 truncated"}',
                                                   "{n: 1, split: val, x: {normal: [8]}}"))[0])  # fmt: skip
+
+
+def test_a_split_of_one_damaged_file_that_may_hold_many_samples_is_not_called_empty():
+    text = """
+    schema: {fields: {x: {role: value, shape: [8]}}, splits: {key: file, disjoint: [train, val]}}
+    samples:
+      - {n: 9, file: train.tar, split: train, x: {normal: [8]}}
+      - {split: val, key: val.tar, unreadable: "DC101 cut short behind 23 whole records"}
+    """
+    (mine,) = [f for f in scan(text)[0].findings if f.code == "DC805"]
+    assert mine.message == "no sample of val was judged: 1 file of samples cannot be read as a whole."
 
 
 def test_what_one_of_few_samples_lacks_says_little_where_another_cannot_be_read():

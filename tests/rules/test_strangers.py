@@ -65,6 +65,15 @@ def test_a_clock_of_no_one_rate_has_no_gaps(gaps, told):
     assert ("DC502" in found(schema, [{"t": np.cumsum([i, *steps])} for i in range(4)])) is told
 
 
+def test_gaps_are_told_against_the_steps_of_their_own_clocks():
+    schema = {"fields": {"t": {"role": "timestamp", "shape": ["T"], "unit": "s"}}}
+    clocks = [np.delete(np.arange(99.0) * rate, 40) for rate in (300, 300, 3600)]
+    message = found(schema, [{"t": t} for t in clocks])["DC502"].message.replace("\u2009", " ")
+    assert message == "3 samples have 3 gaps above 1.5 of their own median steps (300 s to 3,600 s)."
+    alone = found(schema, [{"t": t} for t in (*clocks[:2], np.arange(99.0))])["DC502"].message.replace("\u2009", " ")
+    assert alone == "2 samples have 2 gaps above 1.5 median steps of 300 s."
+
+
 def test_a_goal_that_stands_still_was_not_clipped():
     """A goal pose is constant in each episode: the largest one fills a whole episode, and nobody clipped it."""
     rng = np.random.default_rng(0)

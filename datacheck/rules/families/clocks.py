@@ -120,11 +120,12 @@ def bad_timestamps(rows: Rows, case: Case) -> Iterator[Failure]:
 
 def _gappy(rows: Rows, case: Case, gappy: Array, place: int) -> Failure:
     gaps = rows["longer"][:, place]
-    seconds = float(np.median(rows["step"][gappy])) * factor(case.spec.unit or "s")
+    steps = rows["step"][gappy] * factor(case.spec.unit or "s")
+    least, most = (shown(float(end), "s") for end in (steps.min(), steps.max()))
+    usual = f"median steps of {least}" if least == most else f"of their own median steps ({least} to {most})"
     return Failure(
         gappy,
-        f"{those(gappy, 'have')} {counted(int(gaps[gappy].sum()), 'gap')} above {RATIOS[place]:g} median "
-        f"steps of {shown(seconds, 's')}.",
+        f"{those(gappy, 'have')} {counted(int(gaps[gappy].sum()), 'gap')} above {RATIOS[place]:g} {usual}.",
         measured={"gaps": int(gaps[gappy].sum())},
         severity=Severity.WARNING,
         fix="Split the episodes at the gaps, or fill them.",

@@ -305,6 +305,9 @@ def lopsided_split(rows: Rows, case: Case) -> Iterator[Failure]:
         mine = rank == place
         if not (mine & readable).any() and readable.any():
             text = f"{split} is empty: none of its {counted(int(mine.sum()))} can be read."
+            if several:  # each file may hold many samples, of which some may be whole
+                files = counted(len(np.unique(rows.files.rows[mine])), "file")
+                text = f"no sample of {split} was judged: {files} of samples cannot be read as a whole."
             yield Failure(
                 mine,
                 text,
