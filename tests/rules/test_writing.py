@@ -54,9 +54,20 @@ def test_repetition_by_hand():
     again = found["again"]
     assert again.present.tolist() == [True, True, False, True]
     assert again.values[0] == 0
-    assert again.values[1] == pytest.approx(1 - 12 / 111)  # 111 grams of ten words, twelve different ones
-    assert again.values[3] == pytest.approx(1 - 3 / 281)
+    assert again.values[1] == pytest.approx(1 - 3 * 12 / 111)  # 111 grams of ten words, twelve different ones
+    assert again.values[3] == pytest.approx(1 - 3 * 3 / 281)
     assert found["most"].values[1] == pytest.approx(10 * 2 / 120)
+
+
+def test_a_quoted_question_and_the_frames_of_a_table_are_no_repetition():
+    question = " ".join(f"word{i}" for i in range(60))
+    table = "\n+-------------------+\n|                   |\n".join(
+        chr(0x4E00 + 9 * i) + chr(0x5E00 + 7 * i) for i in range(40)
+    )
+    found = repetition.function(Column.of([f"{question} {question}\n{question}", table]), TEXT)
+    assert found["again"].values.tolist() == [0, 0]
+    assert found["most"].values[0] == pytest.approx(3 * 2 / 180)
+    assert found["most"].values[1] == pytest.approx(4 / 80)  # no four characters occur twice
 
 
 def test_of_a_text_of_millions_of_characters_the_first_million_are_looked_at_for_repetition():

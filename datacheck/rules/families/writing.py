@@ -272,15 +272,18 @@ def special_token_leak(rows: Rows, case: Case) -> Iterator[Failure]:
 _OF_LETTERS = re.compile(r"(?:[^\W\d_]|\s)+")
 _LEAST = 200  # characters: a short text repeats itself without harm
 _MOST = 1_000_000  # characters that are looked at: each takes a hundred bytes
+_LETTER, _NO_LETTERS = re.compile(r"[^\W_]"), re.compile(r"[\W_]+")
+_OFTEN = 3  # times a gram stands in a text without harm: a question quoted, options of which one word differs
 _WORDS, _SIGNS = 10, 20  # a gram of so many words, or of so many characters where words have no spaces
 
 
-@measure("repetition", version=2, applies=_is_words, depth="deep")
+@measure("repetition", version=3, applies=_is_words, depth="deep")
 def repetition(column: Column, spec: FieldSpec) -> Columns:
-    """How much of a text has been said before: `again`, the share of its grams of 10 words or 20 characters that have.
+    """How much of a text repeats itself: `again`, the share of its grams that stood in it three times before.
 
-    `most`: the share of its most frequent gram of a fifth of that length. Texts below 200 characters have no row, and
-    of numbers (calibration, tables) both are 0.
+    A gram has 10 words or 20 characters, of letters and digits: frames of tables and drawings are no words. `most`: the
+    share of its most frequent gram of a fifth of that length. Texts below 200 characters have no row, and of numbers
+    (calibration, tables) both are 0.
     """
     if column.kind == "array" or column.lengths is None:
         return {}
@@ -296,21 +299,23 @@ def repetition(column: Column, spec: FieldSpec) -> Columns:
 
 
 def _repeated(text: str) -> tuple[float, float]:
-    """Return (share of long grams that occurred before, share of the text that its commonest short gram takes)."""
+    """Return (share of long grams that are there three times before, share of the commonest short gram)."""
     if len(_OF_LETTERS.sub("", text)) > len(text) / 2:
         return 0.0, 0.0
     words, size = text.split(), _WORDS
     if 12 * len(words) < len(text):  # Chinese, Japanese: nothing between the words
-        parts, size = np.frombuffer("".join(words).encode("utf-32-le", "surrogatepass"), np.uint32), _SIGNS
+        letters = _NO_LETTERS.sub("", text)
+        parts, size = np.frombuffer(letters.encode("utf-32-le", "surrogatepass"), np.uint32), _SIGNS
     else:
         numbers: dict[str, int] = {}
-        parts = np.array([numbers.setdefault(word, len(numbers)) for word in words], dtype=np.uint32)
+        parts = np.array([numbers.setdefault(word, len(numbers)) for word in words if _LETTER.search(word)], np.uint32)
     if len(text) < _LEAST or len(parts) < 2 * size:
         return 0.0, 0.0
-    long = _grams(parts, size)
     short = max(2, size // 5)
+    _, counts = np.unique(_grams(parts, size), return_counts=True)
     _, often = np.unique(_grams(parts, short), return_counts=True)
-    return 1 - len(np.unique(long)) / len(long), min(1.0, float(often.max() * short / len(parts)))  # overlapping
+    again = float(np.maximum(counts - _OFTEN, 0).sum() / counts.sum())
+    return again, min(1.0, float(often.max() * short / len(parts)))  # overlapping
 
 
 def _grams(parts: Array, size: int) -> Array:
@@ -334,14 +339,16 @@ def repeats_itself(rows: Rows, case: Case) -> Iterator[Failure]:
     Why it matters:
         Loops in the data are loops in what the model writes.
     Measure:
-        again: the share of all grams of 10 words that occur earlier in the text. most: commonest gram of 2 words, times
-        its words, over all words. Where words have no spaces between them (Chinese) 20 and 4 characters. Texts of 200
-        characters and more, of longer ones than a million the first million.
+        again: the share of all grams of 10 words that occur three times or more earlier in the text: who quotes a
+        question, or lists options of which one word differs, repeats less. most: commonest gram of 2 words, times its
+        words, over all words. Words have a letter or digit: frames of tables and drawings are none. Where words have no
+        spaces between them (Chinese) 20 and 4 characters. Texts of 200 characters and more, of longer ones than a
+        million the first million.
     When it is wrong:
-        Tables, code and song lyrics repeat themselves: raise the options. The other statistics of Gopher (stop words,
-        mean word length) hold for English only and are not judged.
+        Code and song lyrics repeat themselves: raise the options. The other statistics of Gopher (stop words, mean word
+        length) hold for English only and are not judged.
     Options:
-        again: share of grams that may have occurred before (0.3).
+        again: share of grams that may have occurred three times before (0.3).
         most: share of a text that its commonest short gram may take (0.3).
     Bad::
 
@@ -372,8 +379,9 @@ def repeats_itself(rows: Rows, case: Case) -> Iterator[Failure]:
         verb = "repeats itself" if mask.sum() == 1 else "repeat themselves"
         yield Failure(
             mask,
-            f"{counted(int(mask.sum()))} {verb}: up to {said:.0%} of a text stood in it before, its commonest phrase "
-            f"takes up to {taken:.0%}; {case.options['again']:.0%} and {case.options['most']:.0%} are allowed.",
+            f"{counted(int(mask.sum()))} {verb}: up to {said:.0%} of a text stood in it three times before, its "
+            f"commonest phrase takes up to {taken:.0%}; {case.options['again']:.0%} and {case.options['most']:.0%} are "
+            "allowed.",
             measured={"again": round(said, 4), "most": round(taken, 4)},
             expected={"again": float(case.options["again"]), "most": float(case.options["most"])},
             fix="Drop the texts, or keep one copy of what is repeated.",
