@@ -157,3 +157,32 @@ def test_speakers_of_dialogues_ask_in_capitals_too(turns, kinds):
              for order in [("USER", "SYSTEM")] * 40 + [turns]]  # fmt: skip
     found = told({"c": {"role": "chat", "train_on": "SYSTEM"}}, [{"c": one} for one in chats])
     assert [(kind, failed) for code, kind, failed in found if code == "DC706"] == [(kind, 1) for kind in kinds]
+
+
+def marked(text, end, **more):
+    frames = [{"slots": [{"slot": "city", "start": 3, "exclusive_end": end}]}]
+    return [{"speaker": "USER", "utterance": text, "frames": frames} | more, {"speaker": "SYSTEM", "utterance": "Yes."}]
+
+
+@pytest.mark.parametrize(
+    ("text", "end", "found"),
+    [
+        ("to San Jose", 11, False),
+        ("to San Jose", 12, True),
+        ("to 東京", 9, False),  # bytes in UTF-8
+        ("to 東京", 10, True),
+        ("to \U0001f600", 5, False),  # units of UTF-16, as JavaScript counts
+        ("to San Jose", 12.5, False),  # seconds
+        ("to San Jose", None, False),
+    ],
+)
+def test_spans_behind_the_text_of_their_turn_are_named(text, end, found):
+    fields = {"c": {"role": "chat", "train_on": "SYSTEM"}}
+    chats = [marked("to Oslo", 7), marked("to Rome", 7), marked(text, end)]
+    assert told(fields, [{"c": one} for one in chats]) == ([("DC706", "spans", 1)] if found else [])
+
+
+def test_spans_that_count_from_the_start_of_the_dialogue_are_no_fault():
+    fields = {"c": {"role": "chat", "train_on": "SYSTEM"}}
+    chats = [marked("to Oslo", 60), marked("to Rome", 70), marked("to Paris", 8)]
+    assert told(fields, [{"c": one} for one in chats]) == []

@@ -34,8 +34,9 @@ _ASKING = frozenset({"user", "human", "tool"})
 _CALLS = frozenset({"tool_call", "tool_use", "function_call", "tool-call"})  # types of parts, as writers call them
 _PROMPTING = _ASKING | {"system"}
 _USERS = frozenset({"user", "human"})
-_SELDOM = 0.05  # of the chats: more of them with two questions in a row are how these data are
-UNKNOWN, NO_USER, LAST, NO_CALL, TOOLS, TWICE = 1, 2, 4, 8, 16, 32
+UNKNOWN, NO_USER, LAST, NO_CALL, TOOLS, TWICE, SPANS = 1, 2, 4, 8, 16, 32, 64
+# Shares of the chats: in more of them two questions in a row are how these data are, spans count from another place.
+_MOST = {TWICE: 0.05, SPANS: 0.5}
 
 
 def _heard(messages: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], bool]:
@@ -69,15 +70,32 @@ def _asks(role: str) -> bool:
 
 
 def _calls(messages: Sequence[dict[str, Any]]) -> int:
-    """Return whether a tool answers that nobody called, and whether tools are no JSON."""
+    """Return whether a tool answers that nobody called, tools are no JSON, and spans end behind the text."""
     called, wrong = False, 0
     for message in messages:
         called |= _is_call(message)
+        wrong |= SPANS if _beyond(message) else 0
         wrong |= NO_CALL if message.get("role") == "tool" and not called else 0
         for key in ("tools", "tool_calls"):
             said = message.get(key)
             wrong |= TOOLS if isinstance(said, str) and said and not _parses(said) else 0
     return wrong
+
+
+def _beyond(message: dict[str, Any]) -> bool:
+    """Tell whether a span (`start`, `exclusive_end`) in a message ends behind its text, in whatever unit it counts."""
+    inner = [value for value in message.values() if isinstance(value, dict | list)]
+    said = content_of(message) if inner else None
+    room = len(said.encode("utf-8", "surrogatepass")) if isinstance(said, str) else None
+    while inner and room is not None:
+        one = inner.pop()
+        if isinstance(one, dict):
+            start, end = one.get("start"), one.get("exclusive_end")
+            if isinstance(start, int) and isinstance(end, int) and end > room:
+                return True
+        values = one.values() if isinstance(one, dict) else one
+        inner += [value for value in values if isinstance(value, dict | list)]
+    return False
 
 
 def _is_call(message: dict[str, Any]) -> bool:
@@ -97,11 +115,12 @@ def _parses(text: str) -> bool:
     return True
 
 
-@measure("speakers", version=5, applies=lambda spec: spec.role == "chat", uses=("speakers", "train_on"))
+@measure("speakers", version=6, applies=lambda spec: spec.role == "chat", uses=("speakers", "train_on"))
 def speakers(column: Column, spec: FieldSpec) -> Columns:
     """Who speaks when: `order`, and what turns say.
 
-    Bits of `order`: 1 unknown, 2 no user before, 4 not last, 8 tool without call, 16 tools no JSON, 32 a user twice.
+    Bits of `order`: 1 unknown, 2 no user before, 4 not last, 8 tool without call, 16 tools no JSON, 32 a user twice,
+    64 spans behind the text of their turn.
     `strange`: the first unknown speaker; `hollow`: empty turns that are learnt from; `mute`: other empty turns, without
     those of the system; `unsaid`: turns that say None, nan or null; `turns`: who speaks, as text (`turns.order_of`).
     """
@@ -278,6 +297,7 @@ _WRONG = {
     TOOLS: ("tools", "have tools or tool calls that are no JSON", "written as another text than JSON"),
     LAST: ("last", "do not end with an answer", "the last answer is lost, or turns are out of order"),
     TWICE: ("twice", "have two turns of the user in a row", "an answer is lost, or a speaker has the wrong name"),
+    SPANS: ("spans", "have spans (start, exclusive_end) that end behind the text of their turn", ""),
 }
 
 
@@ -322,11 +342,13 @@ def role_order(rows: Rows, case: Case) -> Iterator[Failure]:
     What:
         Speakers are among ``speakers``; someone asks before the first answer; a tool replies only to a call; tools and
         tool calls that are text are JSON; the last turn is an answer, unless the answers are fields of their own
-        (``preferred_over``); no user speaks twice in a row where this is rare (below 5 % of the chats).
+        (``preferred_over``); no user speaks twice in a row where this is rare (below 5 % of the chats). Spans in a turn
+        (``start``, ``exclusive_end``) end within its text, where those of half of the chats or more do.
     Why it matters:
         Templates drop such turns in silence, or raise in the middle of an epoch.
     Measure:
-        The sequence of speakers of each chat.
+        The sequence of speakers of each chat; the ends of spans against the bytes of the text in UTF-8, which are as
+        many as its characters or more.
     When it is wrong:
         Another speaker is meant: list it in ``speakers``; answers of another name: ``train_on``.
     Options:
@@ -357,8 +379,7 @@ def role_order(rows: Rows, case: Case) -> Iterator[Failure]:
         mask = known & ((order & bit) > 0) & _judged(rows, case, bit)
         if bit in {LAST, TWICE}:
             mask &= order & NO_USER == 0  # of turns that are out of order one thing is said
-        if bit == TWICE:
-            mask &= mask.sum() <= _SELDOM * known.sum()
+        mask &= mask.sum() <= _MOST.get(bit, 1) * known.sum()
         if not mask.any():
             continue
         strange = f": {listed(sorted({repr(str(s)) for s in rows['strange'][mask]}))}" if bit == UNKNOWN else ""
@@ -368,7 +389,7 @@ def role_order(rows: Rows, case: Case) -> Iterator[Failure]:
             mask,
             f"{counted(count)} {verb}{strange}.",
             expected={"speakers": list(case.spec.speakers)},
-            cause=Cause(why, kind, explains=count),
+            cause=Cause(why, kind, explains=count) if why else None,
             severity=Severity.WARNING if bit in {LAST, TWICE} else None,
             fix="Repair the export, or drop the chats.",
             kind=kind,
