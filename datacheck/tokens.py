@@ -31,6 +31,7 @@ TOKENIZER_BYTES = 64 * MIB  # of each of its files; those of large vocabularies 
 _TEMPLATE_S = 1.0  # of processor time; a chat takes a millisecond
 _TEMPLATE_BYTES, _TEMPLATE_LETTERS = 64 * MIB, 100_000  # of memory and of text, for a chat without any letters
 _PER_LETTER, _LETTERS_PER_LETTER = 64, 16  # more of both for each letter of the chat
+_SHORT = 10_000  # letters of a chat: where it is too costly, all are
 _DIGITS, _REPEATED = 4_096, 100_000  # bits of a whole number, and elements of a text that is repeated
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 # Who speaks in a message, and what: as OpenAI names them, ShareGPT, and corpora of dialogues.
@@ -273,7 +274,7 @@ class Tokenizer:
         Raises:
             ValueError: the template refuses it, or takes too much time, memory or text for it.
         """
-        template = self.template
+        template, letters = self.template, _SHORT + 1
         if self._costly:
             raise ValueError(self._costly)
         try:
@@ -285,17 +286,27 @@ class Tokenizer:
                     messages=parsed, tools=_parsed(tools), add_generation_prompt=False, **self.special
                 )
         except OutOfTimeError:
-            self._costly = f"the chat template took more than {_TEMPLATE_S:g} s for one chat"  # nor is it tried again
-            raise ValueError(self._costly) from None
+            raise self._too_costly(
+                f"the chat template took more than {_TEMPLATE_S:g} s for one chat", letters
+            ) from None
         except (MemoryError, SystemError):  # not all parts of Python are ready for a lack of memory
-            self._costly = "the chat template took too much memory for one chat"
-            raise ValueError(self._costly) from None
+            raise self._too_costly("the chat template took too much memory for one chat", letters) from None
         except Exception as error:  # templates raise whatever they like; training would end here
             raise ValueError(str(error)[:200] or type(error).__name__) from error
         if len(text) > _TEMPLATE_LETTERS + _LETTERS_PER_LETTER * letters:
             msg = f"the chat template makes a text of {len(text):,} letters of a chat of {letters:,}"
             raise ValueError(msg)
         return text
+
+    def _too_costly(self, why: str, letters: int) -> ValueError:
+        """Return the refusal of a chat. A template that a short chat is too much for is not tried again.
+
+        Notes:
+            A long one may be at fault itself: it must not have the template refuse all other chats.
+        """
+        if letters <= _SHORT:
+            self._costly = why
+        return ValueError(why)
 
 
 @contextmanager

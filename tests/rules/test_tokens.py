@@ -221,6 +221,20 @@ def test_a_template_without_end_is_named_and_tried_once(folder):
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)
 
 
+def test_a_long_chat_that_is_too_costly_has_no_other_refused(folder, monkeypatch):
+    """One of 500,000 messages made errors of all chats that the same process read after it."""
+    monkeypatch.setattr(datacheck.tokens, "_TEMPLATE_S", 0.2)
+    loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    with_template(folder, "{% if messages | length > 2 %}" + loops + "{% endif %}{{ messages[0].content }}")
+    tokenizer = Tokenizer(folder)
+    with pytest.raises(ValueError, match="the chat template took more than"):
+        tokenizer.chat(chat("Hello", "Hi") * 500)
+    assert tokenizer.chat(chat("Hello", "Hi")) == "Hello"
+    for turns in (chat("Hello", "Hi") * 2, chat("Hello", "Hi")):  # one that a short chat is too much for
+        with pytest.raises(ValueError, match="the chat template took more than"):
+            tokenizer.chat(turns)
+
+
 def test_counts_are_those_of_the_tokenizer_itself(folder):
     from tokenizers import Tokenizer
 
