@@ -286,11 +286,11 @@ class Tokenizer:
                     messages=parsed, tools=_parsed(tools), add_generation_prompt=False, **self.special
                 )
         except OutOfTimeError:
-            raise self._too_costly(
-                f"the chat template took more than {_TEMPLATE_S:g} s for one chat", letters
-            ) from None
+            why = f"the chat template took more than {_TEMPLATE_S:g} s for one chat"
+            raise self._too_costly(why, letters) from None
         except (MemoryError, SystemError):  # not all parts of Python are ready for a lack of memory
-            raise self._too_costly("the chat template took too much memory for one chat", letters) from None
+            why = "the chat template took too much memory for one chat"
+            raise self._too_costly(why, letters) from None
         except Exception as error:  # templates raise whatever they like; training would end here
             raise ValueError(str(error)[:200] or type(error).__name__) from error
         if len(text) > _TEMPLATE_LETTERS + _LETTERS_PER_LETTER * letters:

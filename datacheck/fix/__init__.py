@@ -30,7 +30,6 @@ from datacheck.sources.work import PLACE
 from datacheck.wire import Json
 
 _MEND, _PATIENCE_S = "datacheck.fix:mend", 600.0  # a repair says nothing until it is done
-_LONGEST = 255  # bytes of the name of a file
 REJECTED = ".rejected"  # behind the name of a repaired file: what was left out of it
 
 __all__ = ["Asked", "Edit", "Plan", "Repair", "Repaired", "fix", "repairs"]
@@ -228,8 +227,8 @@ def _unmended(run: ScanRun, repair: Repair, plan: Plan, request: Request, progre
     left = failing & set(plan.edits)
     for path in left:
         for name in (path, path + REJECTED):
-            if name == path or name not in run.listing.by_path:
-                (staged / name).unlink(missing_ok=True)
+            if (name == path or name not in run.listing.by_path) and os.path.lexists(staged / name):
+                (staged / name).unlink()
     return left
 
 
@@ -278,7 +277,7 @@ def _copy(
         copy = _link if link else _copied
         if source.is_dir():
             stores.add(entry.path)
-            dropped += _copy_folder(source.without_links(), entry.path, goal, copy)
+            dropped += _copy_folder(source.without_links(), entry.path, goal, copy, edits)
         else:
             _copy_file(source, goal, copy)
         copied += 1
@@ -332,7 +331,7 @@ def _take(mended: Path, staged: Path, edits: Mapping[str, Edit]) -> dict[str, st
             msg = f"{path}: the repaired file was not written. This is a fault of datacheck; nothing is changed."
             raise StorageError(msg)
         (staged / path).parent.mkdir(parents=True, exist_ok=True)
-        made = [name for name in (path, path + REJECTED) if (mended / name).is_file()]
+        made = [name for name in (path, path + REJECTED) if os.path.isfile(mended / name)]  # noqa: PTH113  too long
         if there := [name for name in made if (staged / name).exists()]:
             failed[path] = f"{there[0]}: is in the data already, from an earlier repair. Move or rename the file."
             continue
@@ -356,7 +355,6 @@ def mend(task: dict[str, Any], beat: Callable[[int], None]) -> str:
     try:
         with fsops.guarded(str(source)):
             _check_holes(source)
-            _check_name(item["path"])
             resolve(task["function"])(task["said"], source, Path(task["goal"]))
             os.close(source.descriptor())  # it is still the file that was judged
     except FormatError as error:
@@ -364,13 +362,6 @@ def mend(task: dict[str, Any], beat: Callable[[int], None]) -> str:
     except UsageError as error:
         return str(error)
     return ""
-
-
-def _check_name(path: str) -> None:
-    name = path.rpartition("/")[2] + REJECTED
-    if len(os.fsencode(name)) > _LONGEST:
-        msg = f"{path}: its name is too long for a copy with {REJECTED} behind it. Rename the file."
-        raise UsageError(msg)
 
 
 def _check_holes(source: File) -> None:
@@ -409,9 +400,9 @@ def _copy_file(source: File, goal: Path, copy: Callable[[File, Path], object]) -
 
 
 def _copy_folder(
-    source: File, path: str, goal: Path, copy: Callable[[File, Path], object]
+    source: File, path: str, goal: Path, copy: Callable[[File, Path], object], edits: Container[str]
 ) -> Iterator[tuple[str, str]]:  # fmt: skip
-    """Copy or link all in a folder (a Zarr store), which follows no link; yield what is left out, and why.
+    """Copy or link all in a folder (a Zarr store) but the files that are repaired; yield what is left out, and why.
 
     Raises:
         StorageError: a file cannot be opened.
@@ -419,6 +410,8 @@ def _copy_folder(
     goal.mkdir()
     for name in source.names():
         inner = f"{path}/{name}"
+        if inner in edits:
+            continue
         try:
             os.close((source / name).descriptor())
         except OSError as error:
@@ -427,7 +420,7 @@ def _copy_folder(
             yield os.fsencode(inner).decode("utf-8", "backslashreplace"), _NO_PART[error.errno]
             continue
         if (source / name).is_dir():
-            yield from _copy_folder(source / name, inner, goal / name, copy)
+            yield from _copy_folder(source / name, inner, goal / name, copy, edits)
         else:
             _copy_file(source / name, goal / name, copy)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from datacheck.sources.work import PLACE
 from datacheck.table import UNREADABLE
 
 _BOM = b"\xef\xbb\xbf"
+_LONGEST = 255  # bytes of the name of a file
 
 
 def _cleaned_lists(asked: Asked) -> Plan:
@@ -29,10 +31,13 @@ def _cleaned_lists(asked: Asked) -> Plan:
         msg = "DC105: no line of a list is wrong; files that no list names are for you to add."
         raise UsageError(msg)
     records = sorted(path for path in gone if path.lower().endswith(RECORDS))
-    if records:
-        msg = f"{records[0]}: only lists of lines are repaired. Let the preprocessing write it again."
-        raise UsageError(msg)
-    return Plan({path: Edit("datacheck.fix.lists:without", sorted(lines)) for path, lines in gone.items()})
+    unclear = tuple(
+        f"{path}: only lists of lines are repaired. Let the preprocessing write it again." for path in records
+    )
+    if len(records) == len(gone):
+        raise UsageError(unclear[0])
+    edits = {path: Edit("datacheck.fix.lists:without", sorted(gone[path])) for path in gone.keys() - {*records}}
+    return Plan(edits, unclear)
 
 
 def without(gone: list[str], source: File, goal: Path) -> None:
@@ -81,8 +86,15 @@ def _line_of(key: str, path: str) -> int:
 
 
 def good_lines(bad: list[int], source: File, goal: Path) -> None:
-    """Write the lines that are not empty; those of these numbers into FILE.rejected."""
+    """Write the lines that are not empty; those of these numbers into FILE.rejected.
+
+    Raises:
+        UsageError: the name of the file is too long for that.
+    """
     gone = set(bad)
+    if gone and len(os.fsencode(goal.name + REJECTED)) > _LONGEST:
+        msg = f"{source}: its name is too long for a copy with {REJECTED} behind it. Rename the file."
+        raise UsageError(msg)
     with ExitStack() as held:
         lines, good = held.enter_context(source.open("rb")), held.enter_context(goal.open("wb"))
         rejected = held.enter_context(goal.with_name(goal.name + REJECTED).open("wb")) if gone else good

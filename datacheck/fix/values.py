@@ -58,24 +58,25 @@ def _scaled(asked: Asked) -> Plan:
         UsageError: that of none is clear.
     """
     spots: dict[str, list[_Spot]] = {}
-    table, unclear, keys = asked.run.table, list[str](), set[str]()
+    table, unclear, keys, odd = asked.run.table, list[str](), set[str](), set[str]()
     for finding in asked.findings:
         try:
             factor = _factor(asked, finding)
         except UsageError as error:
             unclear.append(str(error))
             continue
-        keys.update(table.keys[row] for row in finding.rows.tolist())
+        rows = finding.rows.tolist()
+        odd.update(path for path in (table.files[row] for row in rows) if not path.lower().endswith(_WRITTEN))
+        rows = [row for row in rows if table.files[row] not in odd]
+        keys.update(table.keys[row] for row in rows)
         for name in finding.fields[:1]:
-            for row in finding.rows.tolist():
+            for row in rows:
                 schema = asked.schema.for_split(table.splits[row])
                 path, inner = table.files[row], table.inner[row].strip("/")
                 spots.setdefault(path, []).append(_spot(schema, name, path, inner, table.keys[row], factor))
-    for path in spots:
-        if not path.lower().endswith(_WRITTEN):
-            msg = f"{path}: values are repaired in {', '.join(_WRITTEN)} only. Convert the file, or declare its unit."
-            raise UsageError(msg)
-    if len(unclear) == len(asked.findings):
+    only = f"values are repaired in {', '.join(_WRITTEN)} only. Convert the file, or declare its unit."
+    unclear += [f"{path}: {only}" for path in sorted(odd)]
+    if not spots:
         raise UsageError("\n".join(unclear))
     edits = {
         path: Edit("datacheck.fix.values:write", [vars(spot) for spot in dict.fromkeys(found)])

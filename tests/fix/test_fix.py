@@ -711,3 +711,59 @@ def test_a_file_that_cannot_be_repaired_keeps_no_other_from_it(place, odd, why):
     assert why in made.unclear[0]
     assert (place / "copy/a.jsonl").read_text() == '{"a": 1}\n'
     assert (place / "copy" / odd).read_bytes() == (place / "data" / odd).read_bytes()
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_file_that_lies_in_a_store_is_repaired_there(place, link):
+    """The whole store was copied, and the file "in the data already, from an earlier repair"."""
+    store = place / "data/x.zarr"
+    (store / "g").mkdir(parents=True)
+    (store / "zarr.json").write_text('{"zarr_format": 3, "node_type": "group", "attributes": {}}')
+    (store / "g/a.jsonl").write_text(BROKEN)
+    (store / "g/more.jsonl").write_text('{"a": 2}\n')
+    made = fix(scanned(LINES, place / "data"), LINES, "DC701", place / "copy", link=link)
+    assert (made.changed, made.unclear) == (("x.zarr/g/a.jsonl",), ())
+    assert tree(place / "copy") == {
+        "x.zarr/g/a.jsonl": b'{"a": 1}\n', "x.zarr/g/a.jsonl.rejected": b"{bad\n",
+        "x.zarr/g/more.jsonl": b'{"a": 2}\n', "x.zarr/zarr.json": (store / "zarr.json").read_bytes(),
+    }  # fmt: skip
+
+
+def test_a_long_name_is_no_fault_where_nothing_is_rejected(place):
+    long = 251 * "b" + ".npy"
+    for i in range(6):
+        np.save(place / "data" / (long if i == 1 else f"{i}.npy"), cloud(i) * (1000 if i == 1 else 1))
+    schema = parse_schema(CLOUDS)
+    made = fix(scanned(schema, place / "data"), schema, "DC201", place / "copy")
+    assert (made.changed, made.unclear) == ((long,), ())
+    np.testing.assert_allclose(np.load(place / "copy" / long), cloud(1), rtol=1e-6)
+
+
+def test_a_cloud_of_text_keeps_no_other_from_its_repair(place):
+    for i in range(12):
+        np.save(place / f"data/{i}.npy", cloud(i) * (1000 if i == 1 else 1))
+    np.savetxt(place / "data/t.xyz", cloud(20) * 1000)
+    schema = parse_schema(CLOUDS.replace('"*.npy"', '["*.npy", "*.xyz"]'))
+    run = scanned(schema, place / "data")
+    made = fix(run, schema, "DC201", place / "copy")
+    assert made.changed == ("1.npy",)
+    assert [why.partition(": ")[::2] for why in made.unclear] == [
+        ("t.xyz", "values are repaired in .npy, .npz, .h5, .hdf5, .pkl, .pickle only. Convert the file, or declare its "
+         "unit.")
+    ]  # fmt: skip
+    assert (place / "copy/t.xyz").read_bytes() == (place / "data/t.xyz").read_bytes()
+
+
+def test_a_list_of_mappings_keeps_no_other_list_from_its_repair(place):
+    for name in ("a", "b"):
+        (place / "data" / name).mkdir()
+        np.save(place / f"data/{name}/0.npy", cloud(0))
+    (place / "data/a.json").write_text('["0", "0"]')
+    (place / "data/b.txt").write_text("0\n0\n")
+    schema = parse_schema(
+        "{datacheck: 1, name: t, samples: {files: '{split}/{id}.npy', list: {a: a.json, b: b.txt}}, fields: {x: {}}}"
+    )
+    made = fix(scanned(schema, place / "data"), schema, "DC105", place / "copy")
+    assert made.changed == ("b.txt",)
+    assert made.unclear == ("a.json: only lists of lines are repaired. Let the preprocessing write it again.",)
+    assert (place / "copy/b.txt").read_text() == "0\n"
