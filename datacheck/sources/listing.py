@@ -169,11 +169,10 @@ def _inner(folder: Path, of_chunks: bool) -> list[tuple[Path, bool]] | None:  # 
     """Return the folders in an array, a group or a folder of chunks, None of what is no such folder."""
     markers, found = store_markers(), _names(folder)
     chunks = _has_chunks(folder, of_chunks)
-    if markers.isdisjoint(found):
-        parts = found if of_chunks and all(map(CHUNK.fullmatch, found)) else None
-    else:
-        parts = {name: is_dir for name, is_dir in found.items() if not (name.startswith(".") or name in markers)}
-    if parts is None or any(
+    parts = {name: is_dir for name, is_dir in found.items() if not (name.startswith(".") or name in markers)}
+    if markers.isdisjoint(found) and not (of_chunks and all(map(CHUNK.fullmatch, parts))):
+        return None
+    if any(
         name.endswith(_ZARR) if is_dir else not chunks or CHUNK.fullmatch(name) is None
         for name, is_dir in parts.items()
     ):
@@ -251,7 +250,7 @@ def list_files(
     entries = Entries([walk.paths[i] for i in order], numbers, np.zeros(len(order), "S32"))
     return Listing(
         root, entries, _first_of(walk.skipped), roots, sorted(walk.refused), np.array(order, np.int64),
-        alone=walk.alone, nodes=walk.nodes,
+        alone=walk.alone, nodes={store: sorted({*inner}) for store, inner in walk.nodes.items()},
     )  # fmt: skip
 
 

@@ -356,6 +356,22 @@ def test_links_behind_which_much_lies_hide_no_other_link(tmp_path, monkeypatch):
     assert followed == [i for i in range(20) if sum(behind[: i + 1]) + 2 <= 100 + plain]
 
 
+def test_a_store_behind_a_link_that_is_followed_again_is_told_once(tmp_path, monkeypatch):
+    stores = [f"s{i:02}" for i in range(20)]
+    write(tmp_path, *(f"big/{i}" for i in range(100)))
+    write(tmp_path, "store/a/zarr.json", *(f"store/a/{store}/zarr.json" for store in stores))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a").symlink_to("../store/a")
+    (tmp_path / "data/b").symlink_to("../big")
+    # names in the data folder: 3, 100, a, 21 and 20 in it, each looked at twice as parts of a store, and 2 links
+    plain, behind_a = 3 + 100 + 1 + 2 * 41 + 2, 2 * 41
+    monkeypatch.setattr(listing, "BEHIND", 120 - plain)  # room for what lies behind the first link, in half of it not
+    assert 120 // 2 < behind_a < 120
+    listed = list_files(tmp_path)
+    assert [path for path, reason in listed.refused if "not followed" in reason] == ["data/b"]
+    assert listed.nodes == {f"{place}/a": [f"{place}/a/{store}" for store in stores] for place in ("data", "store")}
+
+
 def test_too_many_links_hide_no_file_that_is_no_link(tmp_path, monkeypatch):
     monkeypatch.setattr(listing, "LINKED", 5)
     write(tmp_path, "x/a.npy", "good.npy")
@@ -547,6 +563,7 @@ def test_files_behind_a_link_are_told_though_the_last_folder_is_refused(tmp_path
         (("x/zarr.json", *(f"x/c/{n}" for n in range(300)), "x/c/a.npy"), False),
         (("x/zarr.json", "x/c/0/a.npy"), False),
         (("x/zarr.json", "x/y/zarr.json", "x/y/c/0/0", "0/.zarray", "0/0.0"), True),
+        ((".DS_Store", "x/zarr.json", "x/.DS_Store", "x/c/.DS_Store", "x/c/0/.DS_Store", "x/c/0/0"), True),
     ],
 )
 @pytest.mark.parametrize("marker", MARKERS)
