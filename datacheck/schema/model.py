@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from glob import iglob
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,7 +26,7 @@ from datacheck import tokens
 from datacheck.digest import digest_value
 from datacheck.errors import UsageError
 from datacheck.schema.dims import SAMPLES, SUM
-from datacheck.schema.patterns import parse
+from datacheck.schema.patterns import Template, parse
 from datacheck.schema.units import CENTRES, FRAMES, ROBOTS, ROLES, SKELETONS, UNITS
 from datacheck.schema.values import (
     DTYPES,
@@ -310,9 +309,21 @@ def _name(value: str) -> str:
     return value
 
 
-def _holds(folder: str, text: str) -> bool:
-    """Tell whether a folder holds a file of this shell pattern."""
-    return any(os.path.isfile(f"{folder}/{path}") for path in iglob(text, root_dir=folder))  # noqa: PTH113, PTH207
+def _holds(folder: str, templates: Sequence[Template]) -> bool:
+    """Tell whether a folder holds a file that a pattern names; links to folders are not followed."""
+    waiting = [""] if templates else []
+    while waiting:
+        head = waiting.pop()
+        try:
+            with os.scandir(f"{folder}/{head}") as scan:
+                found = [(head + entry.name, entry.is_dir(follow_symlinks=False)) for entry in scan]
+        except OSError:  # the listing says so
+            continue
+        waiting += [f"{path}/" for path, is_dir in found if is_dir]
+        files = (path for path, is_dir in found if not is_dir and any(t.match(path) is not None for t in templates))
+        if any(os.path.isfile(f"{folder}/{path}") for path in files):  # noqa: PTH113  else it raises
+            return True
+    return False
 
 
 def _replaced(text: str, heads: Mapping[str, str]) -> str:
@@ -420,9 +431,10 @@ class Schema(_Model):
     def _place_of(self, name: str, places: Sequence[str], data: Path) -> str:
         head = f"{{{name}}}/"
         texts = [text.removeprefix(head) for text in self._companions() if text.startswith(head)]
-        globs = [parse(text, f"{self.name}, roots.{name}").glob for text in dict.fromkeys(texts)]
-        there = {place: os.path.realpath(f"{data}/{place}") for place in places}
-        holding = [place for place in places if any(_holds(there[place], text) for text in globs)]
+        templates = [parse(text, f"{self.name}, roots.{name}") for text in dict.fromkeys(texts)]
+        root, there = os.path.realpath(data), {place: os.path.realpath(f"{data}/{place}") for place in places}
+        inside = [place for place in places if f"{there[place]}/".startswith(f"{root.rstrip('/')}/")]
+        holding = [place for place in inside if _holds(there[place], templates)]
         if len({there[place] for place in holding}) > 1:  # what one of them holds must hide nothing in another
             msg = (
                 f"schema {self.name}: {' and '.join(holding)} hold files of {name}. Say which counts (--root "

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from glob import escape
 from itertools import pairwise
 from math import comb
 from typing import Any
@@ -83,11 +82,6 @@ class Template:
         """The fixed end of every path that matches; "" where the pattern leaves it open."""
         last = self.parts[-1]
         return last if isinstance(last, str) else ""
-
-    @property
-    def glob(self) -> str:
-        """A shell pattern that every path that matches fits; others may fit, too."""
-        return "".join(escape(part) if isinstance(part, str) else "*" for part in self.parts)
 
     @property
     def wild(self) -> bool:

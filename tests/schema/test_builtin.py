@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import time
 
 import pytest
 
@@ -285,6 +286,28 @@ def test_sceneleap_s_meshes_are_looked_for_beside_the_grasps_or_where_the_user_s
     assert schema.placed([], tmp_path).fields["verts"].file == models.replace(f"mug_{HEX}", "{object}")
     assert schema.placed([]).fields["verts"].file == "objects/{object}/mesh/simplified.obj"
     assert schema.placed(["objects"]).fields["verts"].file == "{objects}/{object}/mesh/simplified.obj"
+
+
+TWO = "{datacheck: 1, name: t, samples: {files: '{id}.npy'}, roots: {more: [a, b]}, fields: {x: {file: '%s'}}}"
+
+
+@pytest.mark.parametrize("pattern", ["{more}/**/{id}.npz", "{more}/*/*/{id}.npz"])
+def test_of_two_places_the_one_counts_in_which_files_lie_however_deep(tmp_path, pattern):
+    listing(tmp_path, ["a/readme.txt", "b/deep/er/0.npz"])
+    assert parse_schema(TWO % pattern).placed([], tmp_path).fields["x"].file == pattern.replace("{more}", "b")
+
+
+def test_no_link_makes_the_search_for_the_place_of_an_extra_folder_long(tmp_path):
+    """Of 120 links to their own folder each level of a pattern tried every one."""
+    listing(tmp_path, ["data/a/readme.txt", "data/b/x/y/z/0.npz", "outside/x/y/z/0.npz"])
+    for i in range(120):
+        (tmp_path / f"data/a/l{i}").symlink_to(".")
+    schema, began = parse_schema(TWO % "{more}/*/*/*/{id}.npz"), time.perf_counter()
+    assert schema.placed([], tmp_path / "data").fields["x"].file == "b/*/*/*/{id}.npz"
+    assert time.perf_counter() - began < 2
+    shutil.rmtree(tmp_path / "data/a")
+    (tmp_path / "data/a").symlink_to("../outside")  # what lies there is not read
+    assert schema.placed([], tmp_path / "data").fields["x"].file == "b/*/*/*/{id}.npz"
 
 
 def test_of_two_places_that_hold_files_of_an_extra_folder_the_user_says_which_counts(tmp_path):
