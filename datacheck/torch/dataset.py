@@ -304,14 +304,14 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
     def _window_bytes(self) -> int:
         """What a window takes that nobody but the cache asks for; 0 where there is none."""
         windows = self.windows if self._windows_asked is None else None
-        if windows is None or (windows.pad == "none" and not windows.deltas and windows.short != "pad"):
-            return 0  # as many steps as are stored: what pads a window is stored nowhere
+        if windows is None:
+            return 0
         own = [(name, spec) for name in self.fields if (spec := self.cache.fields[name]).dim == windows.dim]
         steps = ((windows.offsets(name), spec.item_bytes + STEP_BYTES) for name, spec in own)
         return sum((1 if offsets is None else len(offsets)) * size for offsets, size in steps)
 
     def _check_windows(self, count: int) -> None:
-        """Refuse a batch of more memory than a cache may ask for: what pads windows is stored nowhere."""
+        """Refuse a batch of more memory than a cache may ask for: windows overlap, and what pads them is not stored."""
         size, most = count * self._window_bytes, limits.WINDOWS_BYTES
         if size > most:
             msg = (

@@ -186,6 +186,19 @@ def test_a_cache_asks_for_no_more_than_a_batch_may_take(tmp_path, monkeypatch):
     assert CachedDataset(folder, windows=False, fields=["task"])[[0, 1, 2, 3, 4, 5]]["task"].shape == (6,)
 
 
+@pytest.mark.parametrize("cut", [{"length": 3}, {"length": None}])
+def test_windows_that_overlap_are_counted_each(tmp_path, monkeypatch, cut):
+    """Of a million stored steps a batch of windows at stride 1 is a multiple."""
+    said = {"dim": "T", "stride": 1, "pad": "none", "short": "drop", **cut}
+    dataset = CachedDataset(make_cache(tmp_path, SPECS, WRITTEN, k=2, windows=said))
+    monkeypatch.setattr(limits, "WINDOWS_BYTES", most := 2 * 2 * 72 * (cut["length"] or 1))  # of 2 fields, as above
+    assert len(dataset[[0, 1]]["action"]) == 2
+    with pytest.raises(
+        UsageError, match=rf"3 windows .* take {most * 3 // 2:,} bytes; at most {most:,} .*\(at most 2\)"
+    ):
+        dataset[[0, 1, 2]]
+
+
 def test_a_batch_parses_no_steps_again(caches, monkeypatch):
     """A cache may declare a million, of which each field of each batch made lists."""
     dataset = CachedDataset(caches[0], windows=Windows(delta_indices={"action": [-1, 0], "step": [0, 2]}))
