@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.scan.axes import Axis, fixed_length, joints, usual_length
-from datacheck.scan.look import Seen
+from datacheck.scan.look import LEAST_LABEL, Seen
 from datacheck.schema.units import JOINT_COUNTS, JOINT_NAMES, PACE_NAMES, POINT_NAMES, RATE_NAMES, SKELETONS
 from datacheck.tokens import MESSAGE_NAMES
 
@@ -25,6 +25,7 @@ _CLIMBS = 8  # numbers of fewer samples may rise by chance
 _SPARE = {False: 0.1, True: 1.0}  # shares of the span: of all samples, and of a few, beyond which others lie
 _FAR = 20  # times, from the smallest to the largest cloud
 _CLASSES = 10_000  # labels beyond that are tokens
+_FARTHEST = 1e307  # numbers beyond cannot be widened
 _CLOUD, _TABLE = r"point|xyz|cloud|^pc|_pc|lidar|velodyne|scan|\.pts|\.xyz", "table"
 _COLUMNS, _FEW_COLORS, _WIDE = ("from its values",), 64, 1.5  # classes are fewer than colours; what is no share
 _TOKENS = r"(?:input|token)_ids|tokens"  # names of what a text becomes
@@ -231,7 +232,7 @@ def cut(name: str, seen: Seen, found: Guess, files: str = "") -> dict[str, Guess
     at, labels = 3 + 3 * len(parts), ["label", "instance"]
     while at < len(columns):
         low, high, whole = columns[at]
-        if not labelled or not whole or high >= _CLASSES or not labels:
+        if not labelled or not whole or not LEAST_LABEL <= low <= high < _CLASSES or not labels:
             one, spec = _measured_column(at, low, high, whole=bool(whole))
         else:
             one = labels.pop(0)
@@ -379,7 +380,7 @@ def _numbers(role: str | None, seen: Seen) -> Said:
 def _ranged(seen: Seen, low: float, high: float, measured: str) -> Said:
     if seen.climbs >= _CLIMBS:  # a number or time of the sample: the next one is larger than all
         return {}, [f"rises from sample to sample, {measured}"]
-    wide = sys.float_info.min < high - low < math.inf  # else its ends are no numbers that can be widened and written
+    wide = max(-low, high) < _FARTHEST and sys.float_info.min < high - low  # else no ends can be widened and written
     if not wide or "bool" in seen.dtypes:
         return {}, [measured]
     return {"range": _widened(low, high, _SPARE[seen.thinned], _limits(seen))}, [measured]
@@ -429,17 +430,20 @@ def _turned(seen: Seen, low: float, high: float, measured: str) -> Said:
 
 def _classes(seen: Seen, low: float, high: float, measured: str) -> Said:
     said: dict[str, Any] = {"classes": f"{max(0, int(low))}..{max(0, int(high))}"}
-    return said | ({"ignore": _negative(seen, low)} if low < 0 else {}), [measured]
+    return said | _ignored(seen), [measured + _no_label(low)]
 
 
 def _instances(seen: Seen, low: float, high: float, measured: str) -> Said:
     del high
-    return ({"ignore": _negative(seen, low)}, [measured]) if low < 0 else ({}, [])
+    return (_ignored(seen), [measured + _no_label(low)]) if low < 0 else ({}, [])
 
 
-def _negative(seen: Seen, low: float) -> list[int]:
-    """Return the negative labels that were met, or the lowest where there are too many labels to keep."""
-    return [n for n in seen.distinct if n < 0] or [int(low)]
+def _ignored(seen: Seen) -> dict[str, Any]:
+    return {"ignore": seen.negative} if seen.negative else {}
+
+
+def _no_label(low: float) -> str:
+    return f"; {low:.3g} is no label" if low < LEAST_LABEL else ""
 
 
 def _colors(seen: Seen, low: float, high: float, measured: str) -> Said:
@@ -484,7 +488,7 @@ def _widened(low: float, high: float, share: float, limits: tuple[float, float])
 
 def _round(value: float, *, down: bool = False) -> float:
     """Return a number with two digits that is not above (`down`) or not below the value."""
-    if value == 0 or not math.isfinite(value):
+    if abs(value) < sys.float_info.min:  # a power of ten below it may be 0
         return 0.0
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - 1)
     steps = math.floor(value / unit + 1e-9) if down else math.ceil(value / unit - 1e-9)

@@ -30,6 +30,7 @@ from datacheck.tokens import MESSAGE_NAMES, role_of
 
 Array = np.ndarray[Any, Any]
 
+LEAST_LABEL = -(2**53)  # below, float64 knows no whole number for certain: NaN as an int64 is -2**63
 _DISTINCT = 64  # different whole numbers worth keeping
 _BYTES = 32 << 20  # of samples among which a few are chosen: files are seldom sorted by chance
 _LENGTHS = 200  # samples whose lengths are kept, to see which fields go together
@@ -59,6 +60,7 @@ class Seen:
         holes: share of NaN and infinity among the numbers of these, of the block with most.
         whole: all values are whole numbers.
         distinct: different values where they are few whole numbers, else [].
+        negative: different negative whole numbers, `LEAST_LABEL` or more, the lowest where they are many.
         norms: smallest and largest length of the rows along the last axis, for 3 and 4 numbers.
         sizes: smallest and largest diagonal of the bounding box, for rows of 3.
         rising: most values of the samples rise: many rows of one time are no clock.
@@ -87,6 +89,7 @@ class Seen:
     holes: float = 0.0
     whole: bool = True
     distinct: list[int] = field(default_factory=list)
+    negative: list[int] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
     sizes: list[float] = field(default_factory=list)
     rising: bool = True
@@ -195,9 +198,9 @@ def _is_number(value: Any) -> bool:
 _SEEN = {
     "samples": natural, "dtypes": {_is_dtype: natural}, "ndims": {_is_rank: natural}, "item": _are_sizes,
     "lengths": [natural], "low": _is_number, "high": _is_number, "unfinite": natural, "holes": finite, "whole": bool,
-    "distinct": [int64], "norms": [finite], "sizes": [finite], "rising": bool, "falls": natural, "ends": [natural],
-    "keys": [text], "chats": natural, "speakers": {text: natural}, "told": int64, "longest": int64, "empty": int64,
-    "climbs": int64, "columns": [[finite]], "unit": [natural], "thinned": bool,
+    "distinct": [int64], "negative": [int64], "norms": [finite], "sizes": [finite], "rising": bool, "falls": natural,
+    "ends": [natural], "keys": [text], "chats": natural, "speakers": {text: natural}, "told": int64,
+    "longest": int64, "empty": int64, "climbs": int64, "columns": [[finite]], "unit": [natural], "thinned": bool,
 }  # fmt: skip
 
 
@@ -398,9 +401,8 @@ def _add_numbers(seen: Seen, column: Column) -> None:
     seen.low = low if seen.low is None else min(seen.low, low)
     seen.high = high if seen.high is None else max(seen.high, high)
     seen.whole &= bool((numbers == np.floor(numbers)).all())
-    if seen.whole and (seen.distinct or seen.samples == len(column)):
-        every = sorted({*seen.distinct, *np.unique(numbers[:100_000]).astype(np.int64).tolist()})
-        seen.distinct = every if len(every) <= _DISTINCT else []
+    if seen.whole:
+        _add_whole(seen, numbers, first=seen.samples == len(column))
     if values.ndim == 1 and column.lengths is not None:
         series = [np.asarray(column[i]) for i in range(len(column))]
         seen.falls += sum(bool((steps[1:] < steps[:-1]).any()) for steps in series)  # a difference could wrap
@@ -420,6 +422,15 @@ def _add_numbers(seen: Seen, column: Column) -> None:
         low3, high3 = reduced(np.minimum, xyz, lengths), reduced(np.maximum, xyz, lengths)
         sizes = np.sqrt(((high3.astype(np.float64) - low3) ** 2).sum(axis=0))
         _span(seen.sizes, sizes[np.isfinite(sizes)])
+
+
+def _add_whole(seen: Seen, numbers: Array, *, first: bool) -> None:
+    if seen.distinct or first:
+        every = sorted({*seen.distinct, *np.unique(numbers[:100_000]).astype(np.int64).tolist()})
+        seen.distinct = every if len(every) <= _DISTINCT else []
+    negative = np.unique(numbers[(numbers < 0) & (numbers >= LEAST_LABEL)])[: _DISTINCT + 1]
+    every = sorted({*seen.negative, *negative.astype(np.int64).tolist()})
+    seen.negative = every if len(every) <= _DISTINCT else every[:1]
 
 
 def _add_columns(seen: Seen, column: Column, values: Array) -> None:

@@ -26,6 +26,7 @@ from datacheck.sources import plan_work
 from datacheck.sources.listing import list_files
 from datacheck.testing.synth import SYSTEMS, write
 from tests.formats.reading import CORPUS
+from tests.scan.test_guess import cloud
 from tests.sources.test_episodes import v2 as lerobot
 
 
@@ -322,7 +323,13 @@ def test_a_pattern_fits_every_file_that_it_was_made_for(tmp_path, names, files):
     assert {item.path for item in plan_work(drafted, listing).items} == set(names)
 
 
-@pytest.mark.parametrize("values", [[-1e308, 1e308], [0.0, 5e-324], [-5e-324, 5e-324], [1e-310, 3e-310]])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [-1e308, 1e308], [0.0, 5e-324], [-5e-324, 5e-324], [1e-310, 3e-310], [0.0, 1.75e308], [-1.75e308, 0.0],
+        [1.7e308, 1.75e308], [5e-309 + 5e-324, 5.5e-308 + 5e-324],
+    ],
+)  # fmt: skip
 def test_the_range_of_the_largest_and_smallest_numbers_holds_them(tmp_path, values):
     for i in range(3):
         np.savez(tmp_path / f"{i}.npz", x=np.array(values))
@@ -337,6 +344,31 @@ def test_a_mark_among_many_labels_is_drafted_as_ignored(tmp_path, role):
         labels = np.concatenate([np.full(50, -100), np.arange(150)])
         np.savez(tmp_path / f"d/{i}.npz", **{role: labels[i:]})
     assert parse_schema(draft(tmp_path / "d").text).fields[role].ignore == (-100,)
+
+
+@pytest.mark.parametrize("odd", [-(2**63), -1e300, -(10**18)])
+@pytest.mark.parametrize("role", ["label", "instance"])
+@pytest.mark.parametrize("many", [9, 150])
+def test_what_nan_becomes_as_a_whole_number_is_no_mark(tmp_path, role, many, odd):
+    (tmp_path / "d").mkdir()
+    for i in range(6):
+        labels = np.arange(-1, many, dtype=np.float64 if isinstance(odd, float) else np.int64)
+        np.savez(tmp_path / f"d/{i}.npz", **{role: np.append(labels[i:], odd) if i == 5 else labels[i:]})
+    text = draft(tmp_path / "d").text
+    assert parse_schema(text).fields[role].ignore == (-1,)
+    assert f"; {odd:.3g} is no label" in text
+
+
+def test_a_column_with_what_is_no_label_has_no_classes(tmp_path):
+    (tmp_path / "rooms").mkdir()
+    for i in range(4):
+        array = cloud(i, "xyz", "rgb", "label").astype(np.float64)
+        array[0, 6] = -1e300 if i == 3 else -1
+        np.save(tmp_path / "rooms" / f"{i}.npy", array)
+    fields = parse_schema(draft(tmp_path / "rooms").text).fields
+    assert {name: spec.role for name, spec in fields.items()} == {
+        "array": None, "array.xyz": "points", "array.rgb": "color", "array.column6": None,
+    }  # fmt: skip
 
 
 def test_sizes_that_are_far_apart_are_said_to_be(tmp_path):
