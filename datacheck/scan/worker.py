@@ -22,7 +22,6 @@ from datacheck.registry import find_in
 from datacheck.rules import rules_for
 from datacheck.rules.base import Measure
 from datacheck.rules.forms import in_form
-from datacheck.runtime.sparse import SMALL_BYTES
 from datacheck.sample import Block, Origins
 from datacheck.scan.unlisted import Kept
 from datacheck.schema.model import Schema
@@ -30,6 +29,7 @@ from datacheck.shapes import answers, int64, natural, text
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.entries import NOT_WHOLE, Entry
+from datacheck.sources.limited import size_in
 from datacheck.sources.listing import digest_entry, stat_entry
 from datacheck.table import CHECKED, FAULT, SKIPPED, UNREADABLE, Measured, Table, Texts, concatenate
 
@@ -135,7 +135,7 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
         beat(number)
         before.update(_looked_at(source, [file for file in files[number] if file not in before]))
         part = todo[number].part
-        waiting += sum(_written(source, entry) for file in files[number] if (entry := before[file]) is not None)
+        waiting += sum(size_in(source.folders, entry) for file in files[number] if (entry := before[file]) is not None)
         if isinstance(beat, Pulse) and not schema.checks:  # what a user's own check takes is not the file's fault
             beat.files(waiting if part is None else part[1] - part[0])
 
@@ -212,11 +212,6 @@ def _looked_at(source: Source, files: Sequence[str]) -> dict[str, Entry | None]:
     found = {file: stat_entry(source.root, file, source.roots) for file in files}
     source.folders.expected.update((file, entry[1:5]) for file, entry in found.items() if entry is not None)
     return found
-
-
-def _written(source: Source, entry: Entry) -> int:
-    """Return the bytes for which a file justifies memory: those that are no holes, where it is large."""
-    return entry.size if entry.size <= SMALL_BYTES else max(SMALL_BYTES, source.written(entry.path))
 
 
 def _stamp(entry: Entry | None) -> tuple[int, ...] | None:

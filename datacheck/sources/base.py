@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from datacheck.formats.base import Hint, format_of, open_container
 from datacheck.formats.limits import SAMPLES_FREE, check_path, check_samples
 from datacheck.numbered import of_runs, storable
 from datacheck.runtime.beneath import File, stamp_of
-from datacheck.runtime.sparse import check_holes, written_bytes
+from datacheck.runtime.sparse import check_holes
 from datacheck.sample import Block, Column, Container, Depth, Origins, Peeked, Piece, stack
 from datacheck.schema.model import Schema
 from datacheck.schema.patterns import Template, parse
@@ -417,16 +416,7 @@ class Source(ABC):
 
     def written(self, path: str) -> int:
         """Return the bytes of a file or Zarr folder that are no holes, 0 where it cannot be opened."""
-        try:
-            descriptor = self.file(path).descriptor()
-        except (OSError, FormatError):  # whoever reads it says why
-            return 0
-        try:
-            return written_bytes(descriptor)
-        except OSError:
-            return 0
-        finally:
-            os.close(descriptor)
+        return self.folders.written(path)
 
     def others(
         self, item: Item, container: Container, values: Values, prefix: str = "", known: Names | None = None

@@ -9,7 +9,20 @@ from datacheck.pulse import Pulse
 from datacheck.runtime.sparse import SMALL_BYTES
 from datacheck.sample import Block
 from datacheck.sources.base import Item, Source, Unread
+from datacheck.sources.entries import Entry
 from datacheck.sources.listing import stat_entry
+from datacheck.sources.roots import Roots
+
+
+def size_in(folders: Roots, entry: Entry) -> int:
+    """Return the bytes for which a file justifies memory: those that are no holes, where it is large."""
+    return entry.size if entry.size <= SMALL_BYTES else max(SMALL_BYTES, folders.written(entry.path))
+
+
+def size_of(root: Path, roots: Mapping[str, Path], path: str) -> int:
+    """Return `size_in` of what is at a path now, 0 where no readable file is."""
+    entry = stat_entry(root, path, roots)
+    return 0 if entry is None else size_in(Roots(root, roots), entry)
 
 
 def limit_item(beat: Callable[[int], None], source: Source, item: Item) -> None:
@@ -37,14 +50,11 @@ def read_limited(beat: Callable[[int], None], source: Source, items: Sequence[It
 
 
 def _bytes(source: Source, item: Item) -> int:
-    found = {path: stat_entry(source.root, path, source.roots) for path in source.files(item)}
-    sizes = {path: entry.size for path, entry in found.items() if entry is not None}
-    return sum(size if size <= SMALL_BYTES else max(SMALL_BYTES, source.written(path)) for path, size in sizes.items())
+    return sum(size_of(source.root, source.roots, path) for path in source.files(item))
 
 
 def limit_files(beat: Callable[[int], None], paths: Iterable[str], root: str, roots: Mapping[str, str]) -> None:
     """Limit what the item that `beat` is at may take, by the size of these files."""
-    places = {name: Path(path) for name, path in roots.items()}
-    entries = (stat_entry(Path(root), path, places) for path in paths)
     if isinstance(beat, Pulse):
-        beat.files(sum(entry.size for entry in entries if entry is not None))
+        places = {name: Path(path) for name, path in roots.items()}
+        beat.files(sum(size_of(Path(root), places, path) for path in paths))

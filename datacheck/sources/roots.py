@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from datacheck import tokens
 from datacheck.runtime.beneath import File, Folder, Stamp
 from datacheck.runtime.sandbox import Sandbox, wanted
+from datacheck.runtime.sparse import written_bytes
 from datacheck.sources.entries import root_of
 
 if TYPE_CHECKING:
@@ -52,6 +53,19 @@ class Roots:
     def descriptor(self, path: str) -> int:
         """Return a new descriptor of a listing's path; see `File.descriptor`."""
         return self.file(path).descriptor()
+
+    def written(self, path: str) -> int:
+        """Return the bytes of a file or Zarr folder that are no holes, 0 where it cannot be opened."""
+        try:
+            descriptor = self.descriptor(path)
+        except OSError:  # whoever reads it says why
+            return 0
+        try:
+            return written_bytes(descriptor)
+        except OSError:
+            return 0
+        finally:
+            os.close(descriptor)
 
     def matching(self, pattern: str, most: int) -> list[str]:
         """Return the listing's paths that a pattern fits, sorted; names with a dot in front do not.

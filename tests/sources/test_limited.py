@@ -87,6 +87,30 @@ def test_files_that_are_read_together_may_take_as_much_as_all(data):
     assert told.sizes == [size, 2 * size]
 
 
+@pytest.fixture
+def holes(data):
+    """The same file behind a hole, which an archive may have: it takes no room on the disk."""
+    stored = (data / "a.npz").read_bytes()
+    with (data / "a.npz").open("wb") as file:
+        file.seek(512 << 20)
+        file.write(stored)
+    return data
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_holes_justify_no_memory(holes, command):
+    told = Told()
+    COMMANDS[command](holes, told)
+    assert told.sizes == [16 << 20]  # as of a file without holes in which any part may be missing
+
+
+def test_holes_of_two_files_that_are_compared_justify_no_memory(holes):
+    side, told = {"root": str(holes), "roots": {}}, Told()
+    compare_files({"first": side, "second": side, "items": [["a.npz", "a.npz"]]}, told)
+    compare_items({"first": place(holes), "second": place(holes), "items": [[asked(holes)] * 2]}, told)
+    assert told.sizes == [2 * (16 << 20)] * 2
+
+
 def test_two_files_that_are_compared_may_take_as_much_as_both(data):
     size, side = (data / "a.npz").stat().st_size, {"root": str(data), "roots": {}}
     told = Told()

@@ -110,14 +110,15 @@ def compare_files(task: dict[str, Any], beat: Callable[[int], None]) -> Told:
 def _limit(beat: Callable[[int], None], sides: Iterable[tuple[Mapping[str, Any], str]]) -> None:
     """Limit what a pair of files may take, by their size."""
     from datacheck.pulse import Pulse  # noqa: PLC0415  as above
-    from datacheck.sources.listing import stat_entry  # noqa: PLC0415  as above
+    from datacheck.sources.limited import size_of  # noqa: PLC0415  as above
 
-    entries = (
-        stat_entry(Path(side["root"]), path, {name: Path(place) for name, place in side["roots"].items()})
-        for side, path in sides
-    )
     if isinstance(beat, Pulse):
-        beat.files(sum(entry.size for entry in entries if entry is not None))
+        beat.files(
+            sum(
+                size_of(Path(side["root"]), {name: Path(place) for name, place in side["roots"].items()}, path)
+                for side, path in sides
+            )
+        )
 
 
 def _of_containers(x: Container, y: Container) -> dict[str, Any]:
