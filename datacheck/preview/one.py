@@ -76,7 +76,7 @@ def _of_past(
     why = "" if table.status[row] == CHECKED else table.reasons[row]
     chosen = Chosen(table.keys[row], table.splits[row], table.files[row], why, first)
     own = _with_own_tokenizer(schema, listing)
-    placed = with_rate(own.placed(listing.roots, listing.root), listing, table.files[row]).schema
+    placed = with_rate(own.placed(listing.roots, listing.root), listing, [table.files[row]]).schema
     sample: dict[str, Any] = {"fields": [], "why": why, "left_out": []}
     if not why:
         sample = _read(Reader(placed, listing.root, listing.roots, listing, strict=True), [chosen])
@@ -134,7 +134,7 @@ def of_data(data: Path, key: str, schema: Schema, roots: Mapping[str, Path]) -> 
     why = ""
     for item in within[:_CANDIDATES]:
         chosen = Chosen(key, item.split, item.path)
-        own = with_rate(placed, listing, item.path).schema
+        own = with_rate(placed, listing, [item.path]).schema
         sample = _read(Reader(own, root, listing.roots, listing), [chosen])
         if sample["fields"]:
             return _said(chosen, sample, schema, root) | {"run": "", "codes": [], "findings": []}

@@ -31,7 +31,8 @@ from datacheck.scan.runner import FailOn, ScanRun, publish
 from datacheck.scan.state import Past, read_state
 from datacheck.scan.summary import Facts, report_of
 from datacheck.schema.model import Schema
-from datacheck.sources import with_label_table, with_stats
+from datacheck.sources import with_label_table, with_rate, with_stats
+from datacheck.sources.indexes import Rated
 from datacheck.sources.listing import stat_entry
 from datacheck.sources.statistics import path_of
 from datacheck.table import Rows
@@ -88,12 +89,13 @@ def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
     request = replace(request, allow_unread=request.allow_unread or said["run"].get("allow_unread", False))
     declared, trusted = (own, False) if schema is None else (schema, True)
     baseline = None if request.baseline is None else read_baseline(request.baseline)
-    schema = _in_place(declared, past, trusted=trusted)
+    past, rated = _rated(_in_place(declared, past, trusted=trusted), past)
+    schema = rated.schema
     place = places.place_of(schema, past.listing.root, past.only, past.listing.roots, request.output)
     journal = places.Journal(place, past.key, "-rescore")
     level: Depth = said["run"].get("level", "numeric")
     with journal.held(), store.reading(request.run):
-        judged = _judged(request, past, schema, level, trusted=trusted)
+        judged = _judged(request, past, rated, level, trusted=trusted)
         judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, past.table)
         data = Path(said["dataset"]["root"])
         silenced = [*silenced, *([] if trusted else not_run(declared, f"datacheck rescore {request.run}"))]
@@ -121,12 +123,12 @@ def baseline_of(request: Rescore, reason: str, schema: Schema | None = None) -> 
     """
     past, said, own = _finished(request.run)
     declared, trusted = (own, False) if schema is None else (schema, True)
-    schema = _in_place(declared, past, trusted=trusted)
+    past, rated = _rated(_in_place(declared, past, trusted=trusted), past)
     with store.reading(request.run):
-        judged = _judged(request, past, schema, said["run"].get("level", "numeric"), trusted=trusted)
+        judged = _judged(request, past, rated, said["run"].get("level", "numeric"), trusted=trusted)
     known = [finding for finding in judged.findings if finding.severity is not Severity.INFO]
     samples = {int(row) for finding in known for row in finding.rows}
-    made = make(known, past.table, schema.name, said["run"]["started"], reason)
+    made = make(known, past.table, declared.name, said["run"]["started"], reason)
     notes = [] if trusted else not_run(declared, f"datacheck baseline {request.run}")
     return made, len(known), len(samples), notes
 
@@ -171,18 +173,26 @@ def _in_place(schema: Schema, past: Past, *, trusted: bool) -> Schema:
     return with_label_table(with_stats(schema.placed(roots, root), root, roots)[0], root, roots)[0]
 
 
-def _judged(request: Rescore, past: Past, schema: Schema, level: Depth, *, trusted: bool) -> Judged:
+def _rated(schema: Schema, past: Past) -> tuple[Past, Rated]:
+    """Return the rates of LeRobot datasets whose documents are as scanned, and the run with notes on the others."""
+    rated = with_rate(schema, past.listing, sorted(set(past.table.files)))
+    more = [note for note in rated.notes if note not in past.notes]
+    return replace(past, notes=[*past.notes, *more], written=past.written and not more), rated
+
+
+def _judged(request: Rescore, past: Past, rated: Rated, level: Depth, *, trusted: bool) -> Judged:
     """Judge all rows by a schema.
 
     Args:
         request, past: which run.
-        schema: with its folders in place.
+        rated: the schema, with its folders in place.
         level: how deep the run has read.
         trusted: the caller named the schema; else nothing that it names is imported or opened.
 
     Raises:
         UsageError: it needs measurements that the run has not made, or an option, a waiver or the reference is wrong.
     """
+    schema = rated.schema
     reference = None if request.reference is None else read_reference(request.reference, schema)
     if trusted:
         find_in(request.paths)
@@ -200,8 +210,8 @@ def _judged(request: Rescore, past: Past, schema: Schema, level: Depth, *, trust
     choices = [of_files(history.comparable(choice, compared=past.compared)) for choice in choices]
     choices = allowed(choices, unread=request.allow_unread)
     notes = noted(past.notes, coverage(past, schema, level))
-    remembering = Remembering(second, past.pairs)
-    judged = judge(past.table, schema, choices, notes, past.crashes, reference, remembering)
+    remembering, rates = Remembering(second, past.pairs), rated.of(past.table.files)
+    judged = judge(past.table, schema, choices, notes, past.crashes, reference, remembering, rates)
     store.check_crashes(judged.crashes, past.crashes, request.run)
     _check(request.run, past, [f"rule {code} compares samples in pairs" for code in sorted(second.asked)])
     return judged

@@ -7,7 +7,7 @@ are read in an expendable child, as the data are: a meta folder holds Parquet.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from operator import itemgetter
@@ -72,20 +72,21 @@ class Rated(NamedTuple):
         return np.array([np.nan if rate is None else rate for rate in rates], np.float64)[found.rows]
 
 
-def with_rate(schema: Schema, listing: Listing, only: str = "") -> Rated:
+def with_rate(schema: Schema, listing: Listing, paths: Iterable[str] | None = None) -> Rated:
     """Return the schema with the steps a second that LeRobot datasets tell, where it says none itself.
 
     Args:
         schema: the dataset's promise.
         listing: every file there is.
-        only: one file of the data, whose dataset alone is asked, and must be as it was listed; "" for all.
+        paths: files of samples, whose datasets alone are asked, and only where their documents are as they were listed;
+            None: all that the schema finds.
 
     Notes:
         Of datasets that tell different rates each file has that of its own: an odd one decides for no other.
     """
     if schema.samples.each != "episode" or (schema.episode is not None and schema.episode.fps is not None):
         return Rated(schema, {}, [])
-    files, rates = _rates(schema, listing, only)
+    files, rates = _rates(schema, listing, paths)
     counts = Counter[float]()
     for folder, rate in rates.items():
         if rate is not None:
@@ -93,7 +94,9 @@ def with_rate(schema: Schema, listing: Listing, only: str = "") -> Rated:
     most = [rate for rate, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:_MOST_RATES]]
     told = {folder: rate if rate in most else None for folder in files for rate in [rates.get(folder)]}
     lacking = [folder for folder, rate in told.items() if rate is None]
-    notes = [Note(_RATE, lacking[0] + INFO, _why(lacking, rates, most))] if lacking and (most or not rates) else []
+    notes = (
+        [Note(_RATE, lacking[0] + INFO, _why(lacking, rates, most, listing))] if lacking and (most or not rates) else []
+    )
     if not most:
         return Rated(schema, {}, notes)
     episode = schema.episode or EpisodeSpec()
@@ -101,35 +104,41 @@ def with_rate(schema: Schema, listing: Listing, only: str = "") -> Rated:
     return Rated(schema, {folder: rate for folder, rate in told.items() if rate != most[0]}, notes)
 
 
-def _why(lacking: Sequence[str], rates: Mapping[str, float | None], most: Sequence[float]) -> str:
+def _why(
+    lacking: Sequence[str], rates: Mapping[str, float | None], most: Sequence[float], listing: Listing
+) -> str:  # fmt: skip
     """Return why the rate of the first dataset is not known, and of how many others none is."""
     why = "tells no rate"
-    if lacking[0] not in rates:
+    if lacking[0] not in rates and not listing.holds(lacking[0] + INFO):
+        why = "is not what was scanned"
+    elif lacking[0] not in rates:
         why = f"is not read: the info.json of all datasets have more than {_INFO_BYTES >> 20} MiB"
     elif rates[lacking[0]] is not None:
         why = f"tells a rate beside the {len(most)} that most files have"
     return why + (f" ({len(lacking) - 1:,} more datasets without one)" if len(lacking) > 1 else "")
 
 
-def _rates(schema: Schema, listing: Listing, only: str) -> tuple[dict[str, int], dict[str, float | None]]:
+def _rates(
+    schema: Schema, listing: Listing, paths: Iterable[str] | None
+) -> tuple[dict[str, int], dict[str, float | None]]:  # fmt: skip
     """Return how many files each LeRobot dataset has, by folder, and the rates of those whose documents are read.
 
     Notes:
         The smallest documents first, so that a large one takes the place of no other.
     """
     try:
-        paths = [only] if only else [item.path for item in plan_work(schema, listing).items]
+        found = [item.path for item in plan_work(schema, listing).items] if paths is None else paths
     except FormatError:
         return {}, {}
-    files = dict(sorted(Counter(folder_of(path)[0] for path in paths).items()))
-    if only and not all(listing.holds(folder + INFO) for folder in files):
-        return {}, {}
+    files = dict(sorted(Counter(folder_of(path)[0] for path in found).items()))
     entries = {folder: listing.by_path.get(folder + INFO) for folder in files}
     sizes = {folder: 0 if entry is None else entry.size for folder, entry in entries.items()}
     datasets, left, rates = Roots(listing.root, listing.roots), _INFO_BYTES, dict[str, float | None]()
     for folder, size in sorted(sizes.items(), key=itemgetter(1)):
         left -= size
-        if left >= 0:
+        if entries[folder] is None:
+            rates[folder] = None
+        elif left >= 0 and (paths is None or listing.holds(folder + INFO)):
             rates[folder] = _rate(datasets, folder)
     return files, rates
 

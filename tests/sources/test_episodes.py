@@ -15,6 +15,7 @@ from datacheck.cache import open_cache
 from datacheck.errors import FormatError, SchemaError
 from datacheck.pipeline import build
 from datacheck.scan import scan
+from datacheck.scan.again import Rescore, rescore
 from datacheck.schema.load import load_schema, parse_schema
 from datacheck.schema.model import EpisodeSpec, FieldSpec
 from datacheck.sources import Item, indexes, list_files, open_source, plan_work, with_indexes, with_rate
@@ -338,6 +339,22 @@ def test_each_dataset_is_held_against_its_own_rate(tmp_path, wrong):
     assert finding.expected == {"fps": 4 * FPS}
 
 
+def test_a_finished_run_is_judged_again_by_the_rates_that_were_scanned(tmp_path):
+    """`rescore` did not ask for the rates: DC503 was gone, and nothing said so."""
+    v3(tmp_path / "data/a")
+    info_of(v3(tmp_path / "data/b"), fps=2 * FPS)
+    run = scan(tmp_path / "data", "lerobot", output=tmp_path / "run")
+    assert "DC503" in codes(run)
+    again = rescore(Rescore(tmp_path / "run", output=tmp_path / "again"))
+    assert [(one.code, one.message) for one in again.report.findings] == [
+        (one.code, one.message) for one in run.report.findings
+    ]
+    info_of(tmp_path / "data/b", fps=FPS)
+    again = rescore(Rescore(tmp_path / "run", output=tmp_path / "later"))
+    assert "DC503" not in codes(again)
+    assert any("b/meta/info.json" in line and "is not what was scanned" in line for line in again.report.unchecked)
+
+
 def at_another_rate(folder):
     """Let a dataset run, and say that it runs, at 2.5 times the rate of the others."""
     for path in folder.glob("data/*/*.parquet"):
@@ -434,11 +451,11 @@ def test_a_meta_folder_misses_no_file_elsewhere(tmp_path, place):
 def test_the_rate_that_a_dataset_tells_now_is_none_of_a_listing_of_before(tmp_path):
     folder = v3(tmp_path / "data")
     spec, listing, path = load_schema("lerobot"), list_files(folder), "data/chunk-000/file-000.parquet"
-    told = with_rate(spec, listing, path)[0].episode
+    told = with_rate(spec, listing, [path])[0].episode
     assert told == with_rate(spec, listing)[0].episode != spec.episode
     info = folder / "meta/info.json"
     info.write_text(info.read_text() + " ")
-    assert with_rate(spec, listing, path)[0].episode == spec.episode
+    assert with_rate(spec, listing, [path])[0].episode == spec.episode
     assert with_rate(spec, listing)[0].episode == told
 
 
