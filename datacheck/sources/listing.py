@@ -6,6 +6,7 @@ digest alone is its identity.
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import sys
@@ -299,6 +300,10 @@ def _led(entry: os.DirEntry[str], place: str, real: str, links: tuple[str, ...])
     return goal, "a link that leads back to itself" if back else ""
 
 
+class _FullError(Exception):
+    """More lies behind links than is listed."""
+
+
 class _Walk:
     """The state of one walk: what was found below one root."""
 
@@ -320,6 +325,7 @@ class _Walk:
         self._links: dict[str, list[tuple[int, str, tuple[str, ...]]]] = {}  # by goal a heap of those not followed yet
         self._met: list[tuple[str, int, str, tuple[str, ...]]] = []  # links with their goals that are in no heap yet
         self._looked = self._plain = 0  # names in folders that were looked at; those of them that no link leads to
+        self._most = math.inf  # names that may be looked at
         # What was known before the links that are followed now (see `_now`), and those as they wait.
         self._round: tuple[tuple[int, int, int, int, int], list[tuple[str, str, tuple[str, ...], str]]] | None = None
         self._markers = store_markers()
@@ -336,8 +342,10 @@ class _Walk:
 
     def _walk(self) -> None:
         while self._waiting or self._follow():
-            self._enter(*self._waiting.pop())
-            self._bound()
+            try:
+                self._enter(*self._waiting.pop())
+            except _FullError:
+                self._bound()
             self._tell()
 
     def _enter(self, folder: str, path: str, links: tuple[str, ...], store: str) -> None:
@@ -360,7 +368,7 @@ class _Walk:
         So the only link to a folder is followed, however many others lead to other folders.
         """
         if self._round is None:
-            self._plain = self._looked
+            self._plain, self._most = self._looked, 2 * self._looked + BEHIND
         self._sort()
         least = min((self._reached[goal] for goal in self._links), default=0)
         goals = [goal for goal in self._links if self._reached[goal] == least]
@@ -402,10 +410,9 @@ class _Walk:
 
         So that no link takes the room of all others, those behind which little lies are followed first.
         """
-        most = 2 * self._plain + BEHIND
-        if self._round is None or self._looked <= most:
-            return
+        assert self._round is not None
         then, links = self._round
+        most = 2 * self._plain + BEHIND
         self._forget(then)
         links.sort(key=lambda link: _near_the_top(link[1]))
         share = (most - self._looked) // len(links)
@@ -420,13 +427,14 @@ class _Walk:
 
     def _fits(self, link: tuple[str, str, tuple[str, ...], str], most: int) -> bool:
         """Follow one link, unless there are more names with what lies behind it."""
-        then = self._now()
+        then, self._most = self._now(), most
         self._waiting = [link]
-        while self._waiting:
-            self._enter(*self._waiting.pop())
-            if self._looked > most:
-                self._forget(then)
-                return False
+        try:
+            while self._waiting:
+                self._enter(*self._waiting.pop())
+        except _FullError:
+            self._forget(then)
+            return False
         return True
 
     def _give_up(self, why: str) -> None:
@@ -451,7 +459,7 @@ class _Walk:
         except OSError as error:
             self._refuse(path, error, "folder cannot be read: ")
             return
-        self._looked += len(found)
+        self._look(len(found))
         if not path and self.taken:
             found = self._untaken(found)
         if path and not self._markers.isdisjoint(one.name for one in found):
@@ -616,8 +624,15 @@ class _Walk:
         except OSError as error:  # also where it is written at this moment: it is there, and nothing else says so
             self._refuse(path, OSError(reason(error)))
 
-    def _look(self) -> None:
-        self._looked += 1
+    def _look(self, names: int = 1) -> None:
+        """Count names, before they are looked at more closely.
+
+        Raises:
+            _FullError: they are too many.
+        """
+        self._looked += names
+        if self._looked > self._most:
+            raise _FullError
 
     def _skip(self, path: str, reason: str) -> None:
         self.skipped.append((os.fsencode(self.prefix + path).decode("utf-8", "backslashreplace"), reason))

@@ -356,6 +356,25 @@ def test_links_behind_which_much_lies_hide_no_other_link(tmp_path, monkeypatch):
     assert followed == [i for i in range(20) if sum(behind[: i + 1]) + 2 <= 100 + plain]
 
 
+def test_no_file_behind_links_is_looked_at_for_each_of_them(tmp_path, monkeypatch):
+    """60 links to folders around 100,000 files took 45 s."""
+    monkeypatch.setattr(listing, "BEHIND", 0)
+    deep = tmp_path / "h"
+    for i in range(30):
+        deep /= "d"
+        deep.mkdir(parents=True)
+        (tmp_path / f"l{i:02}").symlink_to("/".join(["h"] + ["d"] * (i + 1)))
+    write(deep, *(str(i) for i in range(1000)))
+    looked = []
+    unusual = listing._Walk._unusual
+    monkeypatch.setattr(
+        listing._Walk, "_unusual", lambda walk, found, path: looked.append(len(found)) or unusual(walk, found, path)
+    )
+    listed = list_files(tmp_path)
+    assert len(listed.entries) == 2 * 1000  # there, and behind the first link
+    assert sum(looked) < 5 * 1000
+
+
 def test_a_store_behind_a_link_that_is_followed_again_is_told_once(tmp_path, monkeypatch):
     stores = [f"s{i:02}" for i in range(20)]
     write(tmp_path, *(f"big/{i}" for i in range(100)))
