@@ -11,6 +11,7 @@ from datacheck.rules.families.encodings import truth
 from datacheck.rules.families.labels import segments
 from datacheck.sample import Column, Origin, Piece, stack
 from datacheck.schema.model import FieldSpec
+from datacheck.testing.memory import scan_pieces
 from tests.rules.harness import judged, measured, schema_of
 
 SCENE = """
@@ -306,3 +307,17 @@ def test_segments_without_numbers_have_no_row():
     values = [np.array([0.0, np.nan]), np.zeros(0), np.array([-1.0]), np.array([0.0, 1.0])]
     found = segments.function(Column.of(values), FieldSpec(role="segment"))
     assert found["distinct"].present.tolist() == [False, False, False, True]
+
+
+@pytest.mark.parametrize("width", [64.25, 1e300])
+def test_a_size_that_a_field_states_is_told_as_it_differs(width):
+    fields = {"i": {"role": "image", "shape": ["H", "W", 3]}, "s": {"role": "value", "shape": [2], "pixels_of": "i"}}
+    pieces = [
+        (
+            "",
+            Piece(f"s{n}", {"i": np.full((48, 64, 3), n, np.uint8), "s": np.array([stated, 48.0])}, Origin(f"{n}.npz")),
+        )
+        for n, stated in enumerate([64.0, width, 64.0])
+    ]
+    (message,) = (f.message for f in scan_pieces(schema_of({"fields": fields}), pieces).findings if f.code == "DC111")
+    assert message.endswith(f": {width:g} x 48 where the picture has 64 x 48 pixels.")

@@ -256,7 +256,7 @@ def _missized(rows: Rows, name: str, picture: str) -> Iterator[Failure]:
         if not mask.any():
             continue
         pairs = np.unique(np.concatenate([stated[mask], dims[mask, 1::-1]], axis=1), axis=0)
-        said = [f"{w:.0f} x {h:.0f} where the picture has {a:.0f} x {b:.0f}" for w, h, a, b in pairs.tolist()]
+        said = [f"{w:.9g} x {h:.9g} where the picture has {a:.9g} x {b:.9g}" for w, h, a, b in pairs.tolist()]
         yield Failure(
             mask,
             f"{name} states another size than {picture} has in {counted(int(mask.sum()))}: {listed(said)} pixels.",
