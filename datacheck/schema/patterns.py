@@ -131,6 +131,11 @@ class Template:
             return None
         return {name: path[slice(*spans[number])] for name, number in self.regex.groupindex.items()}
 
+    def given(self, names: Mapping[str, str]) -> Template:
+        """Return the pattern of those paths in which placeholders have these values."""
+        parts = (names.get(part.name, part) if isinstance(part, _Name) else part for part in self.parts)
+        return _compiled(self.text, self.where, tuple(parts))
+
     def fill(self, names: Mapping[str, str]) -> str:
         """Return the path for these names.
 
@@ -177,6 +182,10 @@ def parse(text: str, where: str, *, path: bool = True) -> Template:
     if path:
         _check_path(text, where, parts)
     _check_neighbours(text, where, parts)
+    return _compiled(text, where, parts)
+
+
+def _compiled(text: str, where: str, parts: tuple[_Part, ...]) -> Template:
     names = tuple(dict.fromkeys(part.name for part in parts if isinstance(part, _Name)))
     trees = _trees(text, where, parts)
     levels = [_level(level, parts, trees) for level in _levels(parts)]

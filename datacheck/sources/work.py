@@ -427,7 +427,9 @@ class _Lists:
 
     def _named(self, path: str, names: dict[str, str], entries: Sequence[Listed]) -> _Named:
         named = _Named(path, names)
-        paths = {entry.name: self._line(entry.name, names) for entry in entries if entry.is_path and entry.name}
+        written = [entry.name for entry in entries if entry.is_path and entry.name]
+        templates = [(template, template.given(names)) for template in self._templates] if written else []
+        paths = {name: self._line(name, names, templates) for name in written}
         above = Counter(folder for folder, _ in paths.values() if folder is not None).most_common(1)
         for number, entry in enumerate(entries):
             if entry.name:
@@ -445,8 +447,15 @@ class _Lists:
                 named.empty.append(number)
         return named
 
-    def _line(self, path: str, names: Mapping[str, str]) -> tuple[str | None, str]:
+    def _line(
+        self, path: str, names: Mapping[str, str], templates: Sequence[tuple[Template, Template]]
+    ) -> tuple[str | None, str]:
         """Return what stands above a sample's file in a path, and what a line of a text would say for the file.
+
+        Args:
+            path: of an entry of a list.
+            names: of the list.
+            templates: of files, each as it is and with these names.
 
         Notes:
             Where no end of the path is a sample's: None and the path as it is.
@@ -458,9 +467,10 @@ class _Lists:
         # no pattern matches more levels than it has, and no listing goes deeper; each end of a path that is tried is
         # held against each pattern: of all ends of a long one that would take as the square of its length
         for start in range(max(0, len(parts) - self._levels), len(parts)):
-            for template in self._templates:
-                found = template.match("/".join(parts[start:]))
-                if found is not None and all(found.get(name, value) == value for name, value in names.items()):
+            end = "/".join(parts[start:])
+            for template, given in templates:
+                if (found := given.match(end)) is not None:
+                    found |= names
                     return "/".join(parts[:start]), "/".join(found[name] for name in self._free(template))
         return None, path
 
@@ -614,8 +624,10 @@ class _Lists:
 
     def _is_taken(self, key: str) -> bool:
         """Tell whether a file, or what lies in it, has this key: a line of another list's sample is not that sample."""
-        find = self._listing.entries.find
-        return any(find(path) >= 0 or path in self._refused for path in (key, *map(str, PurePosixPath(key).parents)))
+        find, path = self._listing.entries.find, key
+        while path and find(path) < 0 and path not in self._refused:
+            path = path.rpartition("/")[0]
+        return bool(path)
 
     def _count(self, path: str, about: Mapping[str, Any], split: str) -> None:
         """Note the numbers that an entry states of its file."""

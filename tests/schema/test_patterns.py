@@ -133,3 +133,11 @@ def test_what_matches_fills_to_the_same_path(path):
         names = template.match(path)
         if names is not None:
             assert template.fill(names) == path
+
+
+def test_placeholders_with_values_stand_for_them():
+    template = parse(r"{split}/**/{id:\d+}_{split}.npy", "").given({"split": "t.*", "other": "x"})
+    assert template.names == ("id",)
+    assert template.match("t.*/a/b/12_t.*.npy") == {"id": "12"}
+    assert template.match("txx/a/b/12_t.*.npy") is None
+    assert template.match("t.*/a/12_txx.npy") is None

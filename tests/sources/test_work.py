@@ -740,3 +740,28 @@ def test_unions_among_many_lists_are_found_in_a_moment(tmp_path):
     work = plan(tmp_path, schema({"files": r"meta/{frame:\d{4}}.pkl", "list": "lists/{split}.txt"}))
     assert time.perf_counter() - began < 10
     assert not [note for note in work.notes if "s1s2" in note.reason]
+
+
+@pytest.mark.parametrize("files", ["{split}/**/{id}.npy", "{split}/x/{id}.npy"])
+def test_a_record_names_the_longest_end_of_its_path_that_its_own_list_may_name(tmp_path, files):
+    write(tmp_path, "train/x/a.npy", "train/x/b.npy")
+    paths = [f"val/x/y/train/x/{name}.npy" for name in ("a", "lost")]
+    write(tmp_path, "train.json", text=json.dumps([{"path": path} for path in paths]))
+    work = plan(tmp_path, schema({"files": files, "list": "{split}.json"}))
+    assert [item.path for item in work.items] == ["train/x/a.npy"]
+    ((lost, missing), (unlisted, _)) = sorted((note.reason, note.missing) for note in work.notes)
+    assert (missing, unlisted) == (True, "no list names this file, so it is not read")
+    assert lost.startswith("listed in train.json as 'lost', but ")
+
+
+def test_records_of_deep_paths_take_little_more_time_than_of_flat_ones(tmp_path):
+    write(tmp_path, "train/a.npy")
+    spec, seconds = schema({"files": "{split}/**/{id}.npy", "list": "{split}.json"}), []
+    for between in ("_", "/"):  # 65 levels, each of which could be the first
+        names = [between.join([*"abcd" * 16, f"{number}.npy"]) for number in range(20_000)]
+        write(tmp_path, "train.json", text=json.dumps([{"path": name} for name in ["train/a.npy", *names]]))
+        began = time.process_time()
+        work = plan(tmp_path, spec)
+        seconds.append(time.process_time() - began)
+        assert sum(note.missing for note in work.notes) == 20_000
+    assert seconds[1] < 9 * seconds[0]
