@@ -493,7 +493,7 @@ class _Walk:
         """List what is no part of a Zarr folder: its marker would hide it from every rule.
 
         Notes:
-            Of a Zarr folder that is DATA itself nothing else is a sample, since the folder above is the root.
+            Of a Zarr folder that is DATA itself no link is followed, since the folder above is the root.
         """
         for entry in found:
             name = entry.name
@@ -503,8 +503,8 @@ class _Walk:
                     self._of_chunks.add(f"{path}/{name}")
             elif self._is_part(entry, f"{folder}/{name}", chunks=chunks):
                 continue
-            elif self.alone:
-                self._skip(f"{path}/{name}", "no part of the Zarr folder that is scanned alone")
+            elif self.alone and entry.is_symlink():
+                self._skip(f"{path}/{name}", "a link in a Zarr folder that is scanned alone; it is not followed")
             else:
                 self._visit(entry, folder, path, links)
 

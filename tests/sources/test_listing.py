@@ -518,12 +518,16 @@ def test_a_marker_of_a_store_hides_no_file(tmp_path):
     (chunks / ".zarray").write_text("{}")
     for path in ("bad.npy", "more/worse.npy", "points/0.0", "points/worst.npy"):
         (train / path).write_bytes(b"junk")
-    assert list(list_files(tmp_path).by_path) == [
-        "train", "train/bad.npy", "train/more/worse.npy", "train/points/worst.npy"
-    ]  # fmt: skip
-    alone = list_files(tmp_path, only="train")
-    assert [e.path for e in alone.entries] == ["train"]
-    assert [path for path, _ in alone.skipped] == ["train/bad.npy", "train/more/worse.npy", "train/points/worst.npy"]
+    names = ["train", "train/bad.npy", "train/more/worse.npy", "train/points/worst.npy"]
+    assert list(list_files(tmp_path).by_path) == names
+    (tmp_path / "beside.npy").write_bytes(b"secret")
+    (train / "link.npy").symlink_to("../beside.npy")
+    (train / "points/link.npy").symlink_to("worst.npy")
+    alone = list_files(tmp_path, only="train")  # its root is the folder above: a link in it might lead beside it
+    assert list(alone.by_path) == names
+    assert [path for path, _ in alone.skipped] == ["train/link.npy", "train/points/link.npy"]
+    assert list(list_files(tmp_path).by_path) == ["beside.npy", *names[:2], "train/link.npy", *names[2:3],
+                                                  "train/points/link.npy", names[3]]  # fmt: skip
 
 
 MARKERS = {"zarr.json": '{"zarr_format": 3, "node_type": "group"}', ".zgroup": '{"zarr_format": 2}'}
