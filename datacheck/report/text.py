@@ -133,6 +133,9 @@ def _answer(report: Report) -> Text:
     unread = any(one.code == UNREAD and one.severity is Severity.ERROR for one in report.findings)
     if not unfit and unread:
         fit = "most of the data was not read"
+    elif not unfit and any(one.severity is Severity.ERROR for one in report.findings):
+        each = "its sample is" if listed == 1 else f"its {_count(listed, 'sample')} are"
+        fit = f"the dataset as a whole is not fit for training, {each}"
     elif not unfit:
         fit = (
             f"all {_count(listed, 'sample')} are fit for training" if listed != 1 else "the sample is fit for training"

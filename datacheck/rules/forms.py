@@ -39,7 +39,7 @@ _ONE = frozenset([
     "highest", "hollow", "ids", "ignored", "instance", "jerk", "largest", "last_column", "last_row", "leap",
     "leap_at", "lengthless", "lone", "longest", "low", "lowest", "mark", "marked", "marker", "markers", "matrices",
     "moments", "moves", "mute", "n", "nan", "ndim", "near", "negative", "none", "nonfinite", "noop", "norm",
-    "normals", "objects", "odd_column", "odd_factor", "odd_first", "odd_high", "odd_low", "odd_rest", "odd_rows",
+    "normals", "objects", "odd_column", "odd_factor", "odd_first", "odd_high", "odd_low", "odd_rows", "odd_usual",
     "order", "over", "p99", "pad", "path", "peak", "peak_pace", "piled", "placed", "plain", "points", "poses",
     "prompt_bytes", "prompts", "quaternions", "reach", "repeats", "rows", "same", "scripts", "set", "shortest",
     "shuffled", "signs", "skew", "spacing", "span", "step", "steps", "strays", "tail", "tail_trained", "tick",

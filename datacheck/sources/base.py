@@ -389,7 +389,7 @@ class Source(ABC):
         if container.passed:
             told = {"unread": np.array(len(container.passed))}
             self._unread[item.path] = told | ({"opaque": np.array(1)} if container.opaque else {})
-            if self.way(item.split)[0].everything:
+            if self.unlisted or self.way(item.split)[0].everything:
                 self.passed.update(storable(list(container.passed)))
 
     def with_companions(self, values: Values, item: Item, names: Mapping[str, str], shelf: Shelf) -> dict[str, str]:

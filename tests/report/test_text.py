@@ -65,6 +65,8 @@ def test_the_first_lines_answer_whether_one_can_train_on_it():
     assert text(report(finding(failed=1200)))[3].startswith("FAIL  none of 1,200 samples is fit for training")
     warned = report(finding(severity=Severity.WARNING))
     assert text(warned)[3] == "OK  all 1,200 samples are fit for training: 0 errors, 1 warning"
+    whole = text(report(finding(failed=0, of=0)))[3]
+    assert whole == ("FAIL  the dataset as a whole is not fit for training, its 1,200 samples are: 1 error, 0 warnings")
     assert text(report(listed=1))[3] == "OK  the sample is fit for training: nothing found"
     alone = report(finding(failed=1, of=1), listed=1)
     assert text(alone)[3] == "FAIL  the sample is not fit for training: 1 error, 0 warnings"

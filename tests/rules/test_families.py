@@ -446,6 +446,13 @@ def test_a_split_that_is_another_one_again_is_called_so():
     assert (finding.code, finding.failed, finding.cause.text) == ("DC801", 6, "val is train again")
 
 
+def test_samples_that_are_too_small_to_be_compared_are_counted_beside_the_others():
+    texts = ["The same sentence on both sides.", "Another one, of train alone.", "short"]
+    samples = pieces(*({"t": one} for one in [*texts, *texts[:1], "brief", "curt"]), splits=["train"] * 3 + ["val"] * 3)
+    (finding,) = (f for f in findings("fields: {t: {role: text}}", samples) if f.code == "DC801")
+    assert finding.message == "val shares samples with train: 1 of its 1 sample that can be compared (2 cannot)."
+
+
 def test_the_later_split_of_a_leak_is_named_in_the_declared_order():
     rng = np.random.default_rng(3)
     facts = [{"split_key": k} for k in ("a", "b", "a", "c", "a")]

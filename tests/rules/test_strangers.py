@@ -158,6 +158,9 @@ def test_numbers_do_not_repeat_themselves_and_no_phrase_takes_more_than_the_text
     assert "DC707" not in found(schema, [{"t": calibration}] * 3)
     loop = "again and " + "again " * 100
     assert "takes up to 100%" in found(schema, [{"t": loop}])["DC707"].message.replace("\u2009", "")
+    phrase = " ".join(f"word{number} the very same phrase" for number in range(40))
+    message = found(schema, [{"t": phrase}])["DC707"].message
+    assert message.startswith("1 sample repeats itself: up to less than 1 % of a text stood in it three times before")
 
 
 @pytest.mark.parametrize(("lack", "empty", "named"), [(2, 0, 2), (0, 1, 1), (7, 0, None), (7, 1, 1)])

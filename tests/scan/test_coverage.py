@@ -2,6 +2,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from datacheck.finding import Severity
@@ -221,6 +223,16 @@ def test_fields_beyond_those_that_are_judged_are_named_by_themselves(tmp_path):
     schema = make_schema({"x": {"shape": ["P", 3]}}, samples={"files": "*.npz"})
     unchecked = run_scan(schema, Request(data, output=tmp_path / "out")).report.unchecked
     assert "1 field that the schema does not list, not judged (not read, or there are too many): velocity" in unchecked
+
+
+def test_values_of_a_kind_that_is_not_read_are_named_where_a_schema_does_not_list_them(tmp_path):
+    """A draft said so of pictures in TFRecord and Parquet files, the scan by it did not."""
+    data = tmp_path / "data"
+    data.mkdir()
+    pq.write_table(pa.table({"x": [1.0, 2.0], "picture": [b"\xff\xd8", b"\xff"]}), data / "a.parquet")
+    schema = make_schema({"x": {"shape": []}}, samples={"files": "*.parquet", "each": "row"})
+    unchecked = run_scan(schema, Request(data, output=tmp_path / "out")).report.unchecked
+    assert "1 field that the schema does not list, not judged (not read, or there are too many): picture" in unchecked
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ _GAP, _FAR, _FAR_ALONE, _DECADE = math.log(2), math.log(10), math.log(20), math.
 _SLACK, _SHAPE_SLACK, _NARROW = 0.1, 0.5, math.log(2)  # of logarithms
 
 
-@measure("columns", uses=("shape",), applies=lambda s: leaf(s) and (s.role is None or s.role in _ROLES))
+@measure("columns", version=2, uses=("shape",), applies=lambda s: leaf(s) and (s.role is None or s.role in _ROLES))
 def columns(column: Column, spec: FieldSpec) -> Columns:
     """How each of 2 to 64 columns of floating-point numbers goes, from 64 rows of a sample.
 
@@ -47,8 +47,9 @@ def columns(column: Column, spec: FieldSpec) -> Columns:
     rows that follow one another; `column_whole`: all numbers are whole; `column_unit`: this column and the
     next three make rows of length 1. No row for samples of fewer than 8 rows.
     Of all rows of a field without a time axis, where few of a column are in another unit than the others:
-    `odd_rows`, how many; `odd_column`, which column; `odd_first`, the first row; `odd_factor`; `odd_low`, `odd_high`
-    and `odd_rest`, the smallest and the largest of them and the largest of the others, without their signs.
+    `odd_rows`, how many; `odd_column`, which column; `odd_first`, the first row; `odd_factor`; `odd_low` and
+    `odd_high`, the smallest and the largest of them, without their signs; `odd_usual`, what three quarters of the rows
+    do not exceed.
     """
     size, lengths = prod(column.values.shape[1:]), column.lengths
     if not is_numeric(column) or column.values.dtype.kind != "f" or lengths is None or not 1 < size <= MOST_COMPONENTS:
@@ -111,7 +112,7 @@ class _Apart(NamedTuple):
     factor: float
     low: float
     high: float
-    rest: float
+    usual: float
 
 
 def _of_rows(apart: Mapping[int, _Apart], count: int) -> dict[str, Measured]:
@@ -143,7 +144,7 @@ def _rows_apart(values: Array, probed: Array) -> _Apart | None:
     fits = [factor for *_, factor in _FACTORS if _alike(large / factor, rest, 2 * _VOID * usual / factor)]
     if len(fits) != 1:
         return None
-    ends = float(size[odd].min()), float(size[odd].max()), float(size[~odd].max())
+    ends = float(size[odd].min()), float(size[odd].max()), usual
     return _Apart(count, 0, int(np.argmax(odd)), fits[0], *ends)
 
 
@@ -299,8 +300,8 @@ def _scaled_rows(rows: Rows) -> Iterator[Failure]:
         yield Failure(
             odd,
             f"column {int(column)} of {counted(int(odd.sum()))} reaches {low} to {high} in {counted(count, 'row')} of "
-            f"{of:,} (the first: row {int(rows['odd_first'][odd][0]):,}), in the others "
-            f"{shown(float(rows['odd_rest'][odd].max()))}.",
+            f"{of:,} (the first: row {int(rows['odd_first'][odd][0]):,}), in three quarters at most "
+            f"{shown(float(rows['odd_usual'][odd].max()))}.",
             measured={"column": int(column), "rows": count, "of": of, "factor": float(factor)},
             cause=Cause(f"probably {words}: divided by {factor:.4g} they are distributed as the others", kind),
             kind="rows",

@@ -65,6 +65,8 @@ def _crossings(
     for place in places[:_TOLD]:
         split, mask = order[place], known & (rank == place) & (lowest < place)
         total = int((known & (rank == place)).sum())
+        of, left = counted(total), int((rank == place).sum()) - total
+        of += f" that can be compared ({left:,} cannot)" if left else ""
         others = listed(order[int(i)] for i in np.unique(lowest[mask]))
         whole = int(mask.sum()) >= 0.9 * total
         pairs = _shared(rows, values, mask, known & (rank < place), names) if names else []
@@ -72,10 +74,10 @@ def _crossings(
         pairs += [f"{counted(more, 'other key')}"] if names and more > 0 else []
         yield Failure(
             mask,
-            f"{split} {words} {others}: {'; '.join([f'{int(mask.sum()):,} of its {counted(total)}', *pairs])}.",
+            f"{split} {words} {others}: {'; '.join([f'{int(mask.sum()):,} of its {of}', *pairs])}.",
             measured={"shared": int(mask.sum()), "of": total, "split": split},
             cause=Cause(f"{split} is {others} again", "same-split", explains=int(mask.sum())) if whole else None,
-            fix=f"Take them out of {split}, or split again by what they share (datacheck split --help).",
+            fix=f"Take them out of {split} or of {others}, or split again by what they share (datacheck split --help).",
             kind=split,
         )
     if rest := places[_TOLD:]:
@@ -118,7 +120,8 @@ def split_overlap(rows: Rows, case: Case) -> Iterator[Failure]:
         Validation measures memory, and every choice made by it is wrong.
     Measure:
         Digest of the content, of episodes that of the actions; points in any order, coordinates as float32
-        (of clouds far from the origin rounded to 1e-5 of their size); text without white space.
+        (of clouds far from the origin rounded to 1e-5 of their size); text without white space. Samples of less than
+        24 bytes are not compared.
     When it is wrong:
         Two splits are meant to overlap: leave one out of ``disjoint``.
     Options:

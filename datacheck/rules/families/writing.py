@@ -376,11 +376,12 @@ def repeats_itself(rows: Rows, case: Case) -> Iterator[Failure]:
     mask = known & ((again > float(case.options["again"])) | (most > float(case.options["most"])))
     if mask.any():
         said, taken = float(again[mask].max()), float(most[mask].max())
+        shares = [f"{share:.0%}" if share >= 0.005 else "less than 1 %" for share in (said, taken)]
         verb = "repeats itself" if mask.sum() == 1 else "repeat themselves"
         yield Failure(
             mask,
-            f"{counted(int(mask.sum()))} {verb}: up to {said:.0%} of a text stood in it three times before, its "
-            f"commonest phrase takes up to {taken:.0%}; {case.options['again']:.0%} and {case.options['most']:.0%} are "
+            f"{counted(int(mask.sum()))} {verb}: up to {shares[0]} of a text stood in it three times before, its "
+            f"commonest phrase takes up to {shares[1]}; {case.options['again']:.0%} and {case.options['most']:.0%} are "
             "allowed.",
             measured={"again": round(said, 4), "most": round(taken, 4)},
             expected={"again": float(case.options["again"]), "most": float(case.options["most"])},
