@@ -201,6 +201,10 @@ def _refused(name: str, spec: ArraySpec) -> str:
     path = layout.rows_path(layout.text_dim(name), "start")
     if len(path) > _PATH_BYTES or max(map(len, path.split("/"))) > _PART_BYTES:
         return f"{name[:60]}...: too long for the name of a file. Rename it: at: in the schema"
+    if len(spec.item) >= layout.AXES:
+        axes = len(spec.item) + (spec.dim is not None)
+        most = layout.AXES - (spec.dim is None)
+        return f"{name}: {axes} axes; a cache holds at most {most}. Leave it out: transforms: select"
     if 0 in spec.item:
         return f"{name}: an axis of size 0 ({list(spec.item)}) cannot be stored. Leave it out: transforms: select"
     return ""

@@ -188,8 +188,8 @@ class Damage:
             array = self._array(path.removeprefix(_DIGESTS))
             raw = self._store.read(file, self._manifest.files[file][0])
             said = np.frombuffer(raw, dtype="<u8", count=array.chunks)
-            names = {s: f"{array.path}/{array.grid.shard_file(s)}" for s in range(array.grid.shards)}
-            for s in (s for s, name in names.items() if name not in self._damaged):
+            names = (f"{array.path}/{array.grid.shard_file(s)}" for s in range(array.grid.shards))
+            for s in (s for s, name in enumerate(names) if name not in self._damaged):
                 yield from self._runs(file, array, s, said, _OF_DIGESTS)
         else:
             array = self._array(path)

@@ -5,7 +5,7 @@ Their documents may ask for the codecs of this format and no others, each chunk 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,10 +41,10 @@ class Chain:
     sharded: bool = True
     first: bool = False
 
-    def files(self, path: str, grid: Grid) -> list[str]:
-        """Return the shard files of an array, in order."""
+    def files(self, path: str, grid: Grid) -> Iterator[str]:
+        """Yield the shard files of an array, in order."""
         first, last = f"{path}/c{self.separator}", f"{self.separator}0" * len(grid.item)
-        return [f"{first}{g}{last}" for g in range(grid.shards)]
+        return (f"{first}{g}{last}" for g in range(grid.shards))
 
 
 def chain_of(document: Mapping[str, Any]) -> tuple[Grid, Chain]:
@@ -123,7 +123,7 @@ class ForeignRows(ChunkRows):
         self, grid: Grid, chain: Chain, place: Place, path: str, store: Store,
         check: Callable[[int, Array | None], None],
     ) -> None:  # fmt: skip
-        files = chain.files(path, grid)
+        files = list(chain.files(path, grid))
         super().__init__(grid, chain.codec, store, files, [], check)
         if chain.sharded:
             self._index = [read_index(place, store, name, grid, first=chain.first) for name in files]

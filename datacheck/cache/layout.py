@@ -44,6 +44,7 @@ ABSENT = 2**64 - 1
 KEY_DIM, ORIGIN_DIM = "samples.key", "samples.origin"
 
 _SHARD = re.compile(r"(.+)/c([./])([0-9]{1,15})(?:\2[0])*")  # other writers separate by slashes
+AXES = 62  # of an array: NumPy has 64, and a batch of windows one more than the array
 _MOST = 1 << 48  # of anything that is counted: NumPy reckons with products of such numbers
 _TYPES = {
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
@@ -136,6 +137,9 @@ class Grid:
     chunk: int
 
     def __post_init__(self) -> None:
+        if len(self.shape) > AXES:
+            msg = f"an array of {len(self.shape):,} axes; a cache has at most {AXES}"
+            raise ValueError(msg)
         _whole(0, *self.shape[:1])
         _whole(1, *self.item, self.shard, self.chunk)
         if not self.shape or self.shard % self.chunk:

@@ -6,7 +6,7 @@ Everything that is served comes through here.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
 from weakref import proxy
@@ -79,8 +79,8 @@ class StoredArray:
         self.seen: Array = np.zeros(self.chunks, np.uint8)  # 1: checked. `Cache` puts it in memory that forks share
 
     @property
-    def files(self) -> list[str]:
-        """The shard files, in order."""
+    def files(self) -> Iterator[str]:
+        """The shard files, in order: before it is known that they are there, a document may say of any number."""
         return self._chain.files(self.path, self.grid)
 
     @property
@@ -149,7 +149,7 @@ class StoredArray:
     def rows(self) -> Rows:
         """The rows, opened."""
         used, store = self.used_chunks, self._place.store
-        names, folder = self.files, store.folder
+        names, folder = list(self.files), store.folder
         if folder is None:
             if self._foreign:
                 msg = f"{store.where}: {self.path} is not cut by this format; such are read in folders only. Copy it."

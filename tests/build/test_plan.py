@@ -148,6 +148,17 @@ def test_text_has_a_dimension_of_its_own():
 def test_what_no_cache_holds_is_refused_in_words():
     with pytest.raises(UsageError, match=r"f: an axis of size 0 .* select"):
         stored({"f": layout_of({"shape": ["T", "W"]}, zeros(4, 0))})
+    ones = [1] * 62
+    stored(
+        {
+            "f": layout_of({"shape": ones[1:]}, zeros(*ones[1:])),
+            "g": layout_of({"shape": ["T", *ones[1:]]}, zeros(*ones)),
+        }
+    )
+    with pytest.raises(UsageError, match=r"f: 62 axes; a cache holds at most 61. .* select"):
+        stored({"f": layout_of({"shape": ones}, zeros(*ones))})
+    with pytest.raises(UsageError, match=r"f: 63 axes; a cache holds at most 62. .* select"):
+        stored({"f": layout_of({"shape": ["T", *ones]}, zeros(1, *ones))})
     both = {"obs": seen_of(zeros(1)), "obs/pose": seen_of(zeros(1))}
     with pytest.raises(UsageError, match="both obs and obs/pose"):
         stored(resolve(schema_of({"*": {}}), both, np.ones(1, bool)))

@@ -137,6 +137,25 @@ def test_a_document_that_makes_no_sense_is_damage_and_named(whole, tmp_path, fil
     assert any(file.removesuffix("/zarr.json") in str(problem) for problem in verify(folder, "values"))
 
 
+@pytest.mark.parametrize("axes", [61, 100_000])
+def test_axes_without_end_make_no_long_names_of_files(whole, tmp_path, axes):
+    """Each shard file has two letters for each axis: 20,000 shards of 600,000 axes had names of 24 GB."""
+    folder, shards = shutil.copytree(whole, tmp_path / whole.name), 5_000
+    ones = [1] * axes
+    rewritten(folder / "zarr.json", (*ROOT, "dims", "P"), -(-shards // 3))
+    for place, value in (("shape",), [3 * -(-shards // 3), *ones]), (SHAPE, [1, *ones]), (CHUNK, [1, *ones]):
+        rewritten(folder / "fields/points/zarr.json", place, value)
+    (folder / "digests/fields/points/c.0").write_bytes(bytes(8 * shards + 100))
+    sealed(folder)
+    tracemalloc.start()
+    said = "missing in manifest.json" if axes < 62 else "an array of 100,001 axes; a cache has at most 62"
+    with pytest.raises(CorruptionError, match=said):
+        open_cache(folder)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 60 << 20
+
+
 @pytest.mark.parametrize(("second", "fps"), [(10**400, 1), (1, 10**400)])
 def test_windows_by_default_that_make_no_sense_leave_the_rest_to_be_read(whole, tmp_path, second, fps):
     folder = shutil.copytree(whole, tmp_path / whole.name)
