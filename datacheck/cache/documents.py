@@ -138,6 +138,7 @@ def spec_of(path: str, document: Mapping[str, Any]) -> ArraySpec | None:
     if kind not in _KINDS or not (kind == "array" or is_text) or not isinstance(dim, str | None):
         msg = f"kind {kind!r} with dim {dim!r}, of {document['data_type']}"
         raise ValueError(msg)
+    layout.check_dims([dim or ""])
     return ArraySpec(document["data_type"], tuple(document["shape"][1:]), dim, kind, optional, said)
 
 

@@ -329,7 +329,16 @@ class Root:
         if not all(isinstance(text, str) for text in texts) or not isinstance(said["windows"], dict | None):
             msg = "a name is no text, or the windows are no object"
             raise ValueError(msg)
+        check_dims(said["dims"])
         return cls(**{f.name: said[f.name] for f in dataclass_fields(cls)})
+
+
+def check_dims(names: Iterable[str]) -> None:
+    """Raise `ValueError` where the name of a dimension holds half of a surrogate pair: no path of a table does."""
+    for name in names:
+        if any("\ud800" <= letter <= "\udfff" for letter in name):
+            msg = f"the dimension {name!r} holds half of a surrogate pair"
+            raise ValueError(msg)
 
 
 def field_attributes(spec: ArraySpec) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class Windows:
             msg = f"windows: history {self.history}, length {self.length}; a history is 0 or more and needs a length"
             raise UsageError(msg)
         dim: Any = self.dim
-        if not isinstance(dim, str):
+        if not isinstance(dim, str) or any("\ud800" <= letter <= "\udfff" for letter in dim):
             msg = f"windows: dim: {dim!r} is no name of a dimension"
             raise UsageError(msg)
         if self.pad is None:

@@ -56,11 +56,9 @@ def diff(
     with progress_bar() as progress:
         found = compare(first, second, schema=schema_of(data, schema), progress=progress, **options)
     if form == "json":
-        import orjson
+        from datacheck.report.words import json_of
 
-        from datacheck.report.words import json_said
-
-        click.echo(json_said(orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2)))
+        click.echo(json_of(found.as_dict()))
     else:
         say(*_told(found))
         tell_notes(found.notes)

@@ -69,11 +69,9 @@ def manifest(
         manifests.write(made, output)
     tell_notes(made.notes)
     if form == "json":
-        import orjson
+        from datacheck.report.words import json_of
 
-        from datacheck.report.words import json_said
-
-        click.echo(json_said(orjson.dumps(_said(made, output), option=orjson.OPT_INDENT_2)))
+        click.echo(json_of(_said(made, output)))
     else:
         _print(made, output)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from datacheck.errors import COMMAND, inert
 
@@ -38,6 +41,15 @@ def clean(text: str, *, spaces: bool = False) -> str:
     if not spaces:
         text = " ".join(text.split())
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def json_of(value: Any) -> bytes:
+    r"""Return a value as JSON to print, see `json_said`; half of a surrogate pair is its escape (``\ud800``)."""
+    try:
+        data = orjson.dumps(value, option=orjson.OPT_INDENT_2)
+    except TypeError:
+        data = json.dumps(value, indent=2).encode()
+    return json_said(data)
 
 
 def json_said(data: bytes) -> bytes:

@@ -165,6 +165,31 @@ def test_windows_by_default_that_make_no_sense_leave_the_rest_to_be_read(whole, 
     assert verify(folder, "values") == []
 
 
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_dimension_with_half_of_a_surrogate_pair_is_damage(whole, tmp_path, listed):
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    dims = json.loads((folder / "zarr.json").read_bytes())["attributes"]["datacheck"]["dims"]
+    rewritten(folder / "fields/points/zarr.json", (*ROOT, "dim"), "P\ud800")
+    if listed:
+        rewritten(folder / "zarr.json", (*ROOT, "dims"), {"P\ud800" if n == "P" else n: r for n, r in dims.items()})
+    else:
+        rewritten(folder / "fields/points/zarr.json", ("shape", 0), 0)
+    sealed(folder)
+    with pytest.raises(CorruptionError, match=r"zarr\.json: not what a cache .* holds half of a surrogate pair"):
+        open_cache(folder)
+    assert any("zarr.json" in str(problem) for problem in verify(folder, "values"))
+
+
+def test_windows_along_half_of_a_surrogate_pair_are_refused_in_words(whole, tmp_path):
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    rewritten(folder / "zarr.json", (*ROOT, "windows"), {"dim": "P\ud800", "length": 2})
+    sealed(folder)
+    assert len(used(folder)) == 5
+    with pytest.raises(UsageError, match=r"windows: dim: 'P\\ud800' is no name of a dimension"):
+        CachedDataset(folder)
+    assert len(CachedDataset(folder, windows=False)) > 0
+
+
 @pytest.mark.parametrize("lengths", [[3, -1, 2], [5], [2**62] * 4, [4, -4] * 3, [2**63 - 1, 2**63 - 1, 4]])
 def test_lengths_that_no_texts_have_are_refused(lengths):
     with pytest.raises(ValueError, match="lengths that are negative, or add up to more than 4 bytes"):

@@ -21,7 +21,7 @@ from datacheck.repro.data.trees import TreeDiff
 from datacheck.sample import ArraySpec
 from datacheck.schema.load import load_schema, parse_schema
 from datacheck.sources.listing import list_files
-from tests.cache.make import make_cache
+from tests.cache.make import HalfPair, make_cache
 
 SCHEMA = """
 datacheck: 1
@@ -347,6 +347,17 @@ def test_caches_are_compared_by_their_samples(here, capsys):
     assert "1 pair of samples swapped\n    k1 and k2 have each other's content\n" in out
     assert "k3: x 1 of 2 values, by up to 2 (relative 0.4), first at [1]\n" in out
     assert run(capsys, "diff", one, cache(here / "three", [(i, i) for i in range(5)]))[0] == 0
+
+
+def test_keys_with_half_of_a_surrogate_pair_are_json_in_escapes(here, capsys):
+    keys = [HalfPair(key) for key in ("a\ud800", "b\x1b")]
+    one = make_cache(here / "one", SPECS, [{"x": np.zeros(2, "f4")}] * 2, keys=["a", "b"])
+    two = make_cache(here / "two", SPECS, [{"x": np.ones(2, "f4")}] * 2, keys=keys)
+    code, out, _ = run(capsys, "diff", one, two, "--format", "json")
+    assert code == 1
+    assert json.loads(out)["samples"]["added"] == ["a\ud800", "b\x1b"]
+    assert r'"a\ud800"' in out
+    assert "\x1b" not in out
 
 
 def test_samples_that_were_not_made_hold_nothing_that_could_move(here):
