@@ -9,6 +9,7 @@ SOURCES = 2_500_000  # files that a cache is made of
 _OF_SOURCES = {layout.SOURCES, layout.FINDINGS, layout.BUILD}
 _BYTES = {layout.MANIFEST: 64 << 20}  # 700,000 files
 VALUES = 8_000_000  # of one JSON document: an empty object takes 3 bytes in the file and 72 in memory
+LEVELS = 254  # of a value of a JSON field: what orjson writes
 SAMPLES = 1 << 32
 CHUNK_BYTES = 4 << 30  # one inner chunk, decoded: of one row
 ROWS_BYTES = 1 << 20  # an inner chunk of several rows, decoded for any of them: 16 times what a build writes

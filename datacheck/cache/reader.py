@@ -286,7 +286,7 @@ class Cache:
 
     def origin(self, index: int) -> Any:
         """Return where a sample came from: a list of {file, inner, rows}."""
-        return self._table_texts("origin", layout.ORIGIN_DIM, [index], orjson.loads)[0]
+        return self._table_texts("origin", layout.ORIGIN_DIM, [index], _json)[0]
 
     def origins(self, indices: Indices) -> list[str]:
         """Return the origins of samples as JSON texts."""
@@ -427,5 +427,13 @@ class Cache:
 
 
 def _json(data: bytes) -> Any:
+    """Return a JSON value, of no more levels than a build writes: a worker of a loader pickles it."""
     check_values(data, limits.VALUES)
-    return orjson.loads(data)
+    value = orjson.loads(data)
+    if data.count(b"[") + data.count(b"{") > limits.LEVELS:
+        try:
+            orjson.dumps(value)
+        except TypeError as error:
+            msg = f"nested deeper than {limits.LEVELS} levels"
+            raise ValueError(msg) from error
+    return value

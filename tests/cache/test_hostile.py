@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import tempfile
 import traceback
@@ -718,6 +719,17 @@ def test_a_shard_that_the_manifest_leaves_out_is_missing(whole, tmp_path):
     sealed(folder)
     with pytest.raises(CorruptionError, match=r"fields/joints/c\.1\.0: missing"):
         open_cache(folder)
+
+
+def test_a_json_value_has_no_more_levels_than_a_worker_can_send(tmp_path):
+    """One of 1,020 levels could not be pickled, and the loop waited for its batch without end."""
+    values = [reduce(lambda inner, _: [inner], range(levels - 1), []) for levels in (254, 255, 300)]
+    cache = open_cache(make_cache(tmp_path, {"more": SPECS["more"]}, [{"more": value} for value in values]))
+    assert cache.texts("more", [0]) == values[:1]
+    assert pickle.loads(pickle.dumps(values[0])) == values[0]  # noqa: S301
+    for number in (1, 2):
+        with pytest.raises(CorruptionError, match=r"fields/more: .*nested deeper than 254 levels"):
+            cache.texts("more", [number])
 
 
 def test_a_message_is_no_longer_than_a_screen(whole, tmp_path):
