@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from datacheck.judging.reference import Reference
 from datacheck.judging.select import Choice, in_order_of_need, targets
 from datacheck.rules.base import Case, Rule, Skip, Told
 from datacheck.rules.compared import Compared, bounded
-from datacheck.schema.model import ANY, Schema
+from datacheck.schema.model import ANY, Schema, is_pattern
 from datacheck.table import CHECKED, Note, Table, Texts
 
 Array = np.ndarray[Any, Any]
@@ -29,6 +31,7 @@ Array = np.ndarray[Any, Any]
 _RULE_S, _ROW_S = 60.0, 1e-4  # processor time [s] that a rule may use, and more for each row
 _LEAST_S = 1.0  # for each further call, when a rule has used its time
 _NO_RATE = "the dataset of their file does not tell its steps a second"
+_STOPPED = "stopped"
 _EXAMPLES = 3
 _WORST = 12  # that are drawn
 _WORST_FIRST = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
@@ -59,6 +62,22 @@ class Judged:
     suppressed: list[Finding] = field(default_factory=list)
 
 
+class _Waivers:
+    """The keys that a rule's ``ignore`` names, in full or by a pattern, and which of its entries are used."""
+
+    def __init__(self, ignore: Sequence[str]) -> None:
+        self._known, self.used = set(ignore), set[str]()
+        self._patterns = [(entry, re.compile(translate(entry)).match) for entry in ignore if is_pattern(entry)]
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+    def __contains__(self, key: str) -> bool:
+        hits = {entry for entry, match in self._patterns if match(key)} | ({key} & self._known)
+        self.used |= hits
+        return bool(hits)
+
+
 @dataclass(eq=False)
 class _Trial:
     """One rule on its way to a verdict; masks are over the table's rows.
@@ -81,10 +100,13 @@ class _Trial:
     unseen: dict[str, Array] = field(default_factory=dict)
     expected: bool = False
     waived: int = 0
-    used: set[str] = field(default_factory=set)
     seconds: float = 0.0
     began: float = field(default_factory=time.process_time)  # [s]
     rows: int = 0  # that were handed to the judge
+
+    @cached_property
+    def waivers(self) -> _Waivers:
+        return _Waivers(self.choice.settings.ignore)
 
     def verdict(self) -> RuleVerdict:
         rule, choice = self.choice.rule, self.choice
@@ -185,8 +207,10 @@ def _worst_first(finding: Finding) -> tuple[Any, ...]:
 
 def _check_waivers(schema: Schema, trials: Mapping[str, _Trial]) -> None:
     for code, settings in schema.rules.items():
-        stale = [key for key in settings.ignore if key not in trials[code].used]
-        if stale and trials[code].choice.verdict not in {Verdict.OFF, Verdict.SKIP}:
+        trial = trials[code]
+        stale = [key for key in settings.ignore if key not in trial.waivers.used]
+        stopped = any(finding.kind == _STOPPED for finding in trial.findings)
+        if stale and not stopped and trial.choice.verdict not in {Verdict.OFF, Verdict.SKIP}:
             msg = (
                 f"schema {schema.name}, rules.{code}.ignore: {stale[0]!r} matches no sample that fails {code}"
                 f"{f' (nor do {len(stale) - 1} more)' if len(stale) > 1 else ''}. Remove the waiver."
@@ -292,14 +316,14 @@ class _Court:
         rule = trial.choice.rule
         trial.expected |= rule.per == "sample" or _promised(case)
         index = self._without_needed(trial, case.name, self._visible(rule, case.name, index))
-        notes = self._notes(trial, split)
+        notes = self.notes.get((rule.code, None if rule.span == "all" else split), ())
         if not len(index) and not notes:
             return
         earlier = trial.checked[index]
         trial.checked[index] = True
         rows = Asked(self.table, index, case.name)
         before = None if self.before is None or not rule.compares else self.before.rows(rule, case.name, split)
-        case = replace(case, notes=notes, reference=before)
+        case = replace(case, reference=before)
         try:
             if rule.pairs is not None and self.second is not None:
                 case = second_read(rule, case, split, rows, self.second)
@@ -307,7 +331,8 @@ class _Court:
             trial.rows += len(index)
             left = _RULE_S + _ROW_S * trial.rows - (time.process_time() - trial.began)
             with limited_time(max(left, _LEAST_S)), np.errstate(all="ignore"):  # samples may hold the largest numbers
-                for said in rule.judge(rows, case):
+                case = replace(case, notes=_not_waived(trial, notes))
+                for said in rule.judge(rows, case) if len(index) or case.notes else ():
                     self._take(trial, split, case.name, index, said)
                     silent = False
             if silent and rule.per == "field" and rows.in_vain:
@@ -339,13 +364,6 @@ class _Court:
         if name not in self.present:
             self.present[name] = self.table.present(name)
         return self.present[name]
-
-    def _notes(self, trial: _Trial, split: str) -> tuple[Note, ...]:
-        rule = trial.choice.rule
-        mine = self.notes.get((rule.code, None if rule.span == "all" else split), ())
-        kept = [n for n in mine if not _waived(trial, n.key)]
-        trial.waived += sum(not n.missing for n in mine) - sum(not n.missing for n in kept)
-        return tuple(kept)
 
     def _without_needed(self, trial: _Trial, name: str, index: Array) -> Array:
         for code in trial.choice.rule.needs:
@@ -380,8 +398,8 @@ class _Court:
         mask = _mask(failure.mask, index)
         order, ranges = (None if one is None else np.asarray(one)[mask] for one in (failure.order, failure.ranges))
         rows = index[mask]
-        if trial.choice.settings.ignore and len(rows):
-            keep = np.array([not _waived(trial, self.table.keys[int(i)]) for i in rows])
+        if trial.waivers and len(rows):
+            keep = np.array([self.table.keys[int(i)] not in trial.waivers for i in rows])
             trial.waived += int((~keep).sum())
             rows, (order, ranges) = rows[keep], (None if one is None else one[keep] for one in (order, ranges))
             if not len(rows):
@@ -416,10 +434,10 @@ def _by_split(table: Table, notes: Sequence[Note]) -> dict[str, Array]:
     return {split: places[split] for split in sorted(places)}
 
 
-def _waived(trial: _Trial, key: str) -> bool:
-    hits = [pattern for pattern in trial.choice.settings.ignore if pattern == key or fnmatchcase(key, pattern)]
-    trial.used.update(hits)
-    return bool(hits)
+def _not_waived(trial: _Trial, notes: Sequence[Note]) -> tuple[Note, ...]:
+    kept = [note for note in notes if note.key not in trial.waivers] if trial.waivers else notes
+    trial.waived += sum(not note.missing for note in notes) - sum(not note.missing for note in kept)
+    return tuple(kept)
 
 
 def _finding(
@@ -451,7 +469,7 @@ def _stopped(index: Array, error: Exception) -> Failure:
         f"not judged: the rule {why} for these {len(index):,} samples.",
         fix="If some samples are unlike all others (in shapes, names or texts), leave them out; else report it.",
         severity=Severity.ERROR,
-        kind="stopped",
+        kind=_STOPPED,
     )
 
 

@@ -340,6 +340,14 @@ MOST_FIELDS, _NAME_BYTES = 1_000, 100_000  # each has up to some tens of measure
 _MOST_PLACES = 20_000  # fields for each split that `when` names: a scan unfolds them all
 
 
+_MOST_PATTERNS = 2_000  # of all rules' `ignore`: each is held against each key that fails
+
+
+def is_pattern(entry: str) -> bool:
+    """Tell whether an entry of a rule's ``ignore`` may mean other keys than the one that it spells."""
+    return any(sign in entry for sign in "*?[")
+
+
 def exceeded_limit(names: Collection[str]) -> str:
     """Return which limit fields of these names exceed in a schema, and how many they are; "" where they exceed none."""
     if len(names) > MOST_FIELDS:
@@ -380,6 +388,15 @@ class Schema(_Model):
         if (places := len(names) * (1 + len(self.when))) > _MOST_PLACES:
             said = f"{len(names):,} fields for {len(self.when):,} splits of when are {places:,} declarations"
             msg = f"{said}; at most {_MOST_PLACES:,} are allowed. Declare fewer of either"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _few_patterns(self) -> Schema:
+        patterns = sum(is_pattern(entry) for settings in self.rules.values() for entry in settings.ignore)
+        if patterns > _MOST_PATTERNS:
+            msg = f"rules: {patterns:,} entries of ignore hold *, ? or [; at most {_MOST_PATTERNS:,} may. "
+            msg += "Write keys in full, fewer patterns that mean more of them, or allow"
             raise ValueError(msg)
         return self
 

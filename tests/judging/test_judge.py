@@ -187,6 +187,26 @@ def test_a_waiver_that_matches_nothing_is_an_error():
         run(make_table("ab", x__max=[20, 1]), make_rule(), schema=schema)
 
 
+def test_waivers_of_notes_count_towards_the_time_of_a_rule(monkeypatch):
+    notes = [Note("DC900", f"a{n}", "x") for n in range(2_000)]
+    schema = make_schema(rules={"DC900": {"ignore": [f"q{n}*z" for n in range(2_000)], "reason": "old"}})
+    monkeypatch.setattr("datacheck.judging.judge._RULE_S", 0.0)
+    monkeypatch.setattr("datacheck.judging.judge._LEAST_S", 0.05)
+    judged = run(make_table("ab", x__max=[1, 1]), make_rule(), schema=schema, notes=notes)
+    assert [(f.kind, f.message.partition(":")[0]) for f in judged.findings] == [("stopped", "not judged")]
+
+
+def test_waived_notes_are_not_handed_to_a_judge():
+    def every_note(rows, case):
+        """Say which notes there are."""
+        yield Failure(np.zeros(len(rows), bool), f"{[note.key for note in case.notes]}", severity=Severity.ERROR)
+
+    notes = [Note("DC900", key, "x") for key in ("a[1]", "b1", "c")]
+    schema = make_schema(rules={"DC900": {"ignore": ["a[1]", "b*"], "reason": "old"}})
+    (finding,) = run(make_table("z", x__max=[1]), make_rule(judge=every_note), schema=schema, notes=notes).findings
+    assert finding.message == "['c']"
+
+
 def test_what_a_judge_cannot_look_at_is_skipped_never_passed():
     def half_blind(rows, case):
         """Needs a library."""

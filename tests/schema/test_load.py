@@ -409,6 +409,21 @@ def test_fields_for_each_split_of_when_have_a_limit():
         parse_schema(text(100, 200))
 
 
+def test_patterns_of_waivers_have_a_limit_and_keys_in_full_have_none():
+    def text(*counts):
+        rules = {
+            code: {"ignore": [f"a/{n}*" for n in range(count)] + ["b/1", "c/2"], "reason": "x"}
+            for code, count in zip(("DC101", "DC107"), counts, strict=True)
+        }
+        return json.dumps({"datacheck": 1, "name": "x", "samples": {"files": "*.npz"}, "rules": rules})
+
+    assert len(parse_schema(text(1_000, 1_000)).rules["DC107"].ignore) == 1_002
+    with pytest.raises(
+        SchemaError, match=r"2,001 entries of ignore hold \*, \? or \[; at most 2,000 may\. Write keys in"
+    ):
+        parse_schema(text(1_000, 1_001))
+
+
 @pytest.mark.parametrize(
     ("fields", "whens", "letters", "said"),
     [
