@@ -21,8 +21,10 @@ from datacheck.cli.scan import root_option
 @root_option
 @click.option("--scale", type=float, metavar="FACTOR", help="For units: the factor, where the finding names none.")
 @click.option("--link", is_flag=True, help="Hard-link the files that stay as they are, in place of copying them.")
+@click.pass_context
 def fix(
-    code: str, data: Path, target: Path, schema: str | None, roots: dict[str, Path], scale: float | None, link: bool,  # noqa: FBT001
+    ctx: click.Context, /, code: str, data: Path, target: Path, schema: str | None, roots: dict[str, Path],
+    scale: float | None, link: bool,  # noqa: FBT001
 ) -> None:  # fmt: skip
     """Write a copy of DATA in which what rule CODE finds is repaired; nothing is ever changed in place.
 
@@ -48,7 +50,7 @@ def fix(
     look = shlex.join(["datacheck", "scan", str(target), *(["--schema", schema] if schema else [])])
     say(f"{target}: {files} repaired, {made.copied:,} as they were{left_out}. Look: {look}")
     if made.left or made.unclear:
-        sys.exit(1)
+        ctx.exit(1)
 
 
 def _list(head: str, names: Sequence[str], why: str = "") -> None:

@@ -15,6 +15,7 @@ from datacheck.digest import shortened
 from datacheck.errors import UsageError
 
 _NAME = 200  # bytes of a name that is told
+_UNLISTED = "no list can hold a name with a line break, or with a space at an end"
 
 _HELP = """Write split lists of DATA (which is scanned first) or of a finished RUN.
 
@@ -66,6 +67,10 @@ def split(data: Path, by: str, seed: int, to: Path, schema: str | None, invalid:
         unit = joined(rows, names)
         found = assigned(names, unit, shares, seed)
         said = lines(rows, chosen)
+    unlisted = [s for s in said if not can_be_listed(s)]
+    if said and len(unlisted) == len(said):
+        msg = f"{shortened(repr(said[0]), _NAME)}: {_UNLISTED}, and none of the samples has another. Rename the files."
+        raise UsageError(msg)
     lists = {
         name: [s for s, to_ in zip(said, found, strict=True) if to_ == name and can_be_listed(s)]
         for name, p in shares.items() if p
@@ -78,10 +83,9 @@ def split(data: Path, by: str, seed: int, to: Path, schema: str | None, invalid:
         say(f"{path}: {many} ({share:.1%}) of {of} by {by}")
     if left := len(table) - len(rows):
         say(f"{counted(left, 'sample')} not fit for training {'is' if left == 1 else 'are'} in no list")
-    if unlisted := [s for s in said if not can_be_listed(s)]:
+    if unlisted:
         many = f"{counted(len(unlisted), 'sample')} {'is' if len(unlisted) == 1 else 'are'} in no list"
-        why = "no list can hold a name with a line break, or with a space at an end. Rename the file"
-        say(f"{many} ({shortened(repr(unlisted[0]), _NAME)}): {why}")
+        say(f"{many} ({shortened(repr(unlisted[0]), _NAME)}): {_UNLISTED}. Rename the file")
 
 
 def _scanned(data: Path, schema: str | None, options: dict[str, Any]) -> tuple[Any, Any, Any]:

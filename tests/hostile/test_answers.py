@@ -16,7 +16,7 @@ HALF = "\ud800"
 def seen(**changed):
     said = {
         "samples": 1, "dtypes": {"float32": 1}, "ndims": {"1": 1}, "item": [3], "lengths": [4], "low": -1.5,
-        "high": 2.5, "unfinite": 0, "holes": 0.0, "whole": False, "distinct": [], "norms": [0.0, 1.0],
+        "high": 2.5, "unfinite": 0, "holes": 0.0, "whole": False, "distinct": [], "negative": [], "norms": [0.0, 1.0],
         "sizes": [], "rising": False, "falls": 0, "ends": [], "keys": [], "chats": 0, "speakers": {},
         "told": 0, "longest": 0, "empty": 0, "climbs": -1,
         "columns": [], "unit": [], "thinned": False,

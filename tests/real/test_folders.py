@@ -216,7 +216,6 @@ WORDS = [
     Case(LLAMA, "preferences", 300, warnings={
         ("DC803", "", ""): 5,  # "5 exact duplicate records"
         ("DC708", "conversations", "mojibake"): ["dpo_en_demo.json:000000000015"],  # "fianc\u00c3\u00a9"
-        ("DC707", "conversations", ""): ["dpo_en_demo.json:000000000141"],  # seven options of one sentence
     }),
     # "2 different key sets"
     Case("e_lm_corpora/lm-sys-FastChat", "sharegpt", 500, errors={("DC121", "system", "system"): 494}),

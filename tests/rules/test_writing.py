@@ -59,6 +59,16 @@ def test_repetition_by_hand():
     assert found["most"].values[1] == pytest.approx(10 * 2 / 120)
 
 
+@pytest.mark.parametrize(
+    ("sentence", "period", "gram"),
+    [("请总结北方的河流安静地等待桌上的红色盒子", 20, 20), ("the red box on the table waits for rivers", 9, 10)],
+)
+def test_a_sentence_behind_counters_is_a_loop(sentence, period, gram):
+    text = " ".join(f"{number}: {sentence}" for number in range(40))
+    again = repetition.function(Column.of([text]), TEXT)["again"].values[0]
+    assert again == pytest.approx(1 - 3 * period / (40 * period - gram + 1))  # all grams but three of each
+
+
 def test_a_quoted_question_and_the_frames_of_a_table_are_no_repetition():
     question = " ".join(f"word{i}" for i in range(60))
     table = "\n+-------------------+\n|                   |\n".join(

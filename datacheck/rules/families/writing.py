@@ -272,7 +272,7 @@ def special_token_leak(rows: Rows, case: Case) -> Iterator[Failure]:
 _OF_LETTERS = re.compile(r"(?:[^\W\d_]|\s)+")
 _LEAST = 200  # characters: a short text repeats itself without harm
 _MOST = 1_000_000  # characters that are looked at: each takes a hundred bytes
-_LETTER, _NO_LETTERS = re.compile(r"[^\W_]"), re.compile(r"[\W_]+")
+_LETTER, _NO_LETTERS = re.compile(r"[^\W\d_]"), re.compile(r"[\W\d_]+")
 _OFTEN = 3  # times a gram stands in a text without harm: a question quoted, options of which one word differs
 _WORDS, _SIGNS = 10, 20  # a gram of so many words, or of so many characters where words have no spaces
 
@@ -281,7 +281,7 @@ _WORDS, _SIGNS = 10, 20  # a gram of so many words, or of so many characters whe
 def repetition(column: Column, spec: FieldSpec) -> Columns:
     """How much of a text repeats itself: `again`, the share of its grams that stood in it three times before.
 
-    A gram has 10 words or 20 characters, of letters and digits: frames of tables and drawings are no words. `most`: the
+    A gram has 10 words or 20 characters, of letters: frames of tables, drawings and counters are no words. `most`: the
     share of its most frequent gram of a fifth of that length. Texts below 200 characters have no row, and of numbers
     (calibration, tables) both are 0.
     """
