@@ -32,6 +32,8 @@ _RULE_S, _ROW_S = 60.0, 1e-4  # processor time [s] that a rule may use, and more
 _LEAST_S = 1.0  # for each further call, when a rule has used its time
 _NO_RATE = "the dataset of their file does not tell its steps a second"
 _STOPPED = "stopped"
+_MOST_PLACES = 20_000  # fields for each split that is judged by itself: each is a call of each rule, however few rows
+_OTHERS = "all others"  # what the splits beyond these are called, which are judged as one
 _EXAMPLES = 3
 _WORST = 12  # that are drawn
 _WORST_FIRST = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
@@ -261,14 +263,19 @@ class _Court:
         second: SecondRead | None, rates: Array | None,
     ) -> None:  # fmt: skip
         self.table, self.schema, self.rates = table, schema, rates
+        by_split = _by_split(table, notes)
+        small = _small(by_split, schema)
+        self.joined = len(small)
+        self.by_split = {split: index for split, index in by_split.items() if split not in small}
+        if small:
+            self.by_split[_OTHERS] = np.sort(np.concatenate([by_split[split] for split in small]))
         self.notes: dict[tuple[str, str | None], list[Note]] = {}  # by code and split; under None those of all splits
         for note in notes:
-            for split in (note.split, None):
+            for split in (_OTHERS if note.split in small else note.split, None):
                 self.notes.setdefault((note.code, split), []).append(note)
         self.second, self.before = second, None if reference is None else Reference(reference)
         self.failing: dict[str, dict[str, Array]] = {}
         self.findings: dict[str, _Findings] = {}
-        self.by_split = _by_split(table, notes)
         self.schemas = {split: schema.for_split(split) for split in self.by_split}
         self.checked = table.status == CHECKED
         self.readable = bool(self.checked.any())
@@ -281,6 +288,8 @@ class _Court:
             choice = replace(choice, verdict=Verdict.NOT_APPLICABLE, why="no --reference given")
         trial, began = _Trial(choice, checked, failed, self.readable), time.perf_counter()
         if choice.verdict is None:
+            if self.joined and choice.rule.span != "all":
+                trial.told.append(f"the {self.joined:,} splits with the fewest samples are judged as one")
             for split, schema, index in self._spans(trial):
                 for name, spec in targets(choice.rule, schema, choice.level):
                     self._judge(trial, split, Case(schema, name, spec, choice.options), index)
@@ -432,6 +441,18 @@ def _promised(case: Case) -> bool:
 def _by_split(table: Table, notes: Sequence[Note]) -> dict[str, Array]:
     places = {note.split: np.zeros(0, np.int64) for note in notes} | dict(Texts.of(table.splits).places())
     return {split: places[split] for split in sorted(places)}
+
+
+def _small(by_split: Mapping[str, Array], schema: Schema) -> set[str]:
+    """Return the splits with the fewest rows, where there are more than are judged by themselves."""
+    most = max(1, _MOST_PLACES // max(1, len(schema.fields)))
+    if len(by_split) <= most:
+        return set()
+    known = {condition.removeprefix("split=") for condition in schema.when}
+    known |= schema.tokenizer.lengths.keys() if schema.tokenizer is not None else set()
+    order = sorted(by_split, key=lambda split: (split not in known, -len(by_split[split]), split))
+    small = set(order[most - 1 :])
+    return small | ({_OTHERS} & by_split.keys())
 
 
 def _not_waived(trial: _Trial, notes: Sequence[Note]) -> tuple[Note, ...]:

@@ -280,6 +280,32 @@ def test_notes_reach_their_rule_also_where_no_row_is():
     assert sorted((f.message, f.split, f.failed) for f in judged.findings) == [("one", "train", 0), ("three", "", 0)]
 
 
+def test_splits_beyond_a_limit_are_judged_as_one_and_none_is_lost(monkeypatch):
+    monkeypatch.setattr("datacheck.judging.judge._MOST_PLACES", 3)
+
+    def each(rows, case):
+        """Tells of all."""
+        rows["max"]
+        said = sorted(note.reason for note in case.notes)
+        yield Failure(np.ones(len(rows), bool), f"{case.schema.fields['x'].optional} {said}", severity=Severity.ERROR)
+
+    splits = ["b", "b", "b", "s1", "a", "a", "all others", "s2", "told"]
+    notes = [Note("DC900", "k", split, split=split) for split in ("s1", "b", "gone", "")]
+    schema = make_schema(when={"split=told": {"x": {"optional": True}}})
+    table = make_table("abcdefghi", splits=splits, x__max=[1.0] * 9)
+    judged = run(table, make_rule(judge=each), schema=schema, notes=notes)
+    assert {finding.split: (finding.rows.tolist(), finding.message) for finding in judged.findings} == {
+        "b": ([0, 1, 2], "False ['b']"),
+        "told": ([8], "True []"),
+        "all others": ([3, 4, 5, 6, 7], "False ['', 'gone', 's1']"),
+    }
+    assert "the 6 splits with the fewest samples are judged as one" in verdict_of(judged).why
+    monkeypatch.setattr("datacheck.judging.judge._MOST_PLACES", 8)
+    judged = run(table, make_rule(judge=each), schema=schema, notes=notes)
+    assert len({finding.split for finding in judged.findings}) == len(judged.findings) == 8
+    assert verdict_of(judged).why == ""
+
+
 def test_findings_come_worst_first():
     table = make_table("abc", x__max=[20, 30, 5], y__max=[20, 1, 5])
     schema = make_schema({"x": {}, "y": {}})
