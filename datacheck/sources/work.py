@@ -624,7 +624,7 @@ class _Lists:
 
     def _is_taken(self, key: str) -> bool:
         """Tell whether a file, or what lies in it, has this key: a line of another list's sample is not that sample."""
-        find, path = self._listing.entries.find, key
+        find, path = self._listing.entries.find, "/".join(key.split("/")[: DEPTH + 1])  # no listing goes deeper
         while path and find(path) < 0 and path not in self._refused:
             path = path.rpartition("/")[0]
         return bool(path)
