@@ -69,6 +69,15 @@ def test_a_sentence_behind_counters_is_a_loop(sentence, period, gram):
     assert again == pytest.approx(1 - 3 * period / (40 * period - gram + 1))  # all grams but three of each
 
 
+def test_formulas_without_their_numbers_are_no_loop():
+    lines = [
+        f"当 a = {a}， b = {a * a} 时， c = 12 - a - b = 12 - {a} - {a * a} = {12 - a - a * a}" for a in range(2, 14)
+    ]
+    found = repetition.function(Column.of(["\n".join(lines)]), TEXT)
+    assert found["again"].values[0] < 0.1
+    assert found["most"].values[0] < 0.3
+
+
 def test_a_quoted_question_and_the_frames_of_a_table_are_no_repetition():
     question = " ".join(f"word{i}" for i in range(60))
     table = "\n+-------------------+\n|                   |\n".join(
