@@ -177,9 +177,10 @@ class Offenders:
     def budget(self, item: Any) -> Budget:
         """Return the budget of an item's first try."""
         with self._lock:
-            slow = self._lost_s <= 0
-            slow |= any(self._alike[_look(item, kind)] >= ALIKE for kind in ("busy", "silent", "endless"))
-        return replace(BRIEF if slow else FIRST, most_b=self._share_b)
+            slow = any(self._alike[_look(item, kind)] >= ALIKE for kind in ("busy", "silent", "endless"))
+            late = self._lost_s <= 0
+        budget = replace(BRIEF, silence_s=FIRST.silence_s) if late and not slow else BRIEF if slow else FIRST
+        return replace(budget, most_b=self._share_b)
 
     def failed(self, item: Any, kind: str, seconds: float) -> None:
         """Note that an item failed for good, and how long that took."""
@@ -208,8 +209,9 @@ class Offenders:
         """Return what to say of an item that reads what has ended by a limit, and by which; "", "" of any other."""
         if self._same is None or _size(item) not in self._sizes:
             return "", ""
+        key = less, self._same(item)
         with self._lock:
-            first, how, kind = self._ended.get((less, self._same(item)), (None, "", ""))
+            first, how, kind = self._ended.get(key, (None, "", ""))
         if first is None or first["path"] == item["path"]:
             return how, kind
         return f"not read, as it is the same file as {first['path']}: {how}", kind

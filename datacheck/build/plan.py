@@ -97,7 +97,9 @@ def _resolved(name: str, declared: FieldSpec | None, seen: Seen, counted: Array,
     found = [(n, s) for n, s in found if s.kind == "array"]
     rank = len(spec.shape) if spec.shape is not None else _most((n, s.rank) for n, s in found)
     found = [(n, s) for n, s in found if s.rank == rank] or found
-    dtype = spec.dtype if spec.dtype not in {None, "text", "json"} else _common_dtype(found, spec.role)
+    tail = _most((n, s.item) for n, s in found)
+    fit = [(n, s) for n, s in found if s.item == tail] if spec.shape is None else found
+    dtype = spec.dtype if spec.dtype not in {None, "text", "json"} else _common_dtype(fit, spec.role)
     dim, item = _axes(name, spec, rank, found, seen, counted)
     if spec.shape is None and dim is None and item and share < _RARE:
         dim, item = layout.text_dim(name), item[1:]

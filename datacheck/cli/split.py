@@ -62,26 +62,26 @@ def split(data: Path, by: str, seed: int, to: Path, schema: str | None, invalid:
     if not len(rows):
         msg = f"{data}: no sample is fit for training; datacheck scan says why"
         raise UsageError(msg)
+    said = lines(rows, chosen)
+    unlisted = [s for s in said if not can_be_listed(s)]
+    if said and len(unlisted) == len(said):
+        msg = f"{shortened(repr(said[0]), _NAME)}: {_UNLISTED}, and none of the samples has another. Rename the files."
+        raise UsageError(msg)
+    fit = len(rows)
+    rows = rows.take(np.flatnonzero([can_be_listed(s) for s in said]))
     with reading(data):
         names = units(rows, by, chosen)
         unit = joined(rows, names)
         found = assigned(names, unit, shares, seed)
         said = lines(rows, chosen)
-    unlisted = [s for s in said if not can_be_listed(s)]
-    if said and len(unlisted) == len(said):
-        msg = f"{shortened(repr(said[0]), _NAME)}: {_UNLISTED}, and none of the samples has another. Rename the files."
-        raise UsageError(msg)
-    lists = {
-        name: [s for s, to_ in zip(said, found, strict=True) if to_ == name and can_be_listed(s)]
-        for name, p in shares.items() if p
-    }  # fmt: skip
+    lists = {name: [s for s, to_ in zip(said, found, strict=True) if to_ == name] for name, p in shares.items() if p}
     paths = write_lists(to, lists)
     groups = {name: len({u for u, to_ in zip(unit.tolist(), found, strict=True) if to_ == name}) for name in lists}
     for name, path in paths.items():
         share = len(lists[name]) / len(rows)
         many, of = counted(len(lists[name]), "sample"), counted(groups[name], "group")
         say(f"{path}: {many} ({share:.1%}) of {of} by {by}")
-    if left := len(table) - len(rows):
+    if left := len(table) - fit:
         say(f"{counted(left, 'sample')} not fit for training {'is' if left == 1 else 'are'} in no list")
     if unlisted:
         many = f"{counted(len(unlisted), 'sample')} {'is' if len(unlisted) == 1 else 'are'} in no list"

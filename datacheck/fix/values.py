@@ -77,7 +77,7 @@ def _scaled(asked: Asked) -> Plan:
     only = f"values are repaired in {', '.join(_WRITTEN)} only. Convert the file, or declare its unit."
     unclear += [f"{path}: {only}" for path in sorted(odd)]
     if not spots:
-        raise UsageError("\n".join(unclear))
+        raise UsageError(unclear[0] + (f" (and {len(unclear) - 1:,} more)" if len(unclear) > 1 else ""))
     edits = {
         path: Edit("datacheck.fix.values:write", [vars(spot) for spot in dict.fromkeys(found)])
         for path, found in spots.items()

@@ -202,7 +202,7 @@ def _no_stand_in(head: bytes, found: Format, size: int) -> None:
         msg = "the file is empty (0 bytes)"
         raise FormatError(msg, "DC103")
     check_pointer(head)
-    if found.name == "jsonl" and head.lstrip().lower().startswith(_PAGES):
+    if found.name in {"jsonl", "lines"} and head.lstrip().lower().startswith(_PAGES):
         raise FormatError(_PAGE, "DC102")
 
 

@@ -13,12 +13,10 @@ from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, text
 from datacheck.runtime.beneath import Place
 
-_CONTROLS = bytes(set(range(32)) - set(b"\t\n\r\f\x1b"))
-
 
 def is_text(head: bytes) -> bool:
-    """Tell whether a file that begins so is text in UTF-8, without control characters."""
-    if len(head.translate(None, _CONTROLS)) < len(head):
+    """Tell whether a file that begins so is text in UTF-8; control characters but NUL stand in texts of the web."""
+    if 0 in head:
         return False
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head)
@@ -36,7 +34,7 @@ def _parse(data: bytes, hint: Hint) -> Values:
     lines = text(data, "the file").split("\n")
     if not lines[-1]:
         lines.pop()  # behind the last line feed is no line
-    return Values({"lines": [line.removesuffix("\r") for line in lines]})
+    return Values({"lines": [line.removesuffix("\r") for line in lines] if b"\r" in data else lines})
 
 
 def _open(path: Place, hint: Hint) -> Values:

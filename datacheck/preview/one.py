@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import closing, suppress
 from dataclasses import replace
 from difflib import get_close_matches
@@ -71,7 +72,7 @@ def _of_past(
     row = row_of(past.table, key, f"{run}, a scan of {said['dataset']['root']}")
     listing, table = past.listing, past.table
     codes = failing[row].split()
-    findings = list(_about(said["findings"], codes, table.splits[row]))
+    findings = list(_about(said["findings"], codes, table.splits[row], set(table.splits)))
     first = list(dict.fromkeys(name for finding in findings for name in finding["fields"]))
     why = "" if table.status[row] == CHECKED else table.reasons[row]
     chosen = Chosen(table.keys[row], table.splits[row], table.files[row], why, first)
@@ -106,10 +107,12 @@ def _with_own_tokenizer(schema: Schema, listing: Listing) -> Schema:
     return schema
 
 
-def _about(findings: Sequence[Mapping[str, Any]], codes: Sequence[str], split: str) -> Iterator[dict[str, Any]]:
-    """Yield the findings of the rules that a sample fails, of its split or of all."""
+def _about(
+    findings: Sequence[Mapping[str, Any]], codes: Sequence[str], split: str, splits: AbstractSet[str]
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """Yield the findings of the rules that a sample fails: of its split, of all, or of splits judged as one."""
     for finding in findings:
-        if finding["rule"] in codes and finding["split"] in {"", split}:
+        if finding["rule"] in codes and (finding["split"] in {"", split} or finding["split"] not in splits):
             yield {name: finding[name] for name in ("rule", "name", "severity", "fields", "message", "fix")}
 
 

@@ -64,8 +64,11 @@ def summary(said: Mapping[str, Any]) -> str:
     """
     listed, valid = said["dataset"]["samples"]["listed"], said["verdict"]["valid"]
     mark = {"pass": "✅ OK", "fail": "❌ FAIL", "crash": "💥 CRASH"}[said["verdict"]["status"]]
-    head = f"### {mark}: {valid:,} of {listed:,} samples are fit for training\n\n"
     counts = said["verdict"]["counts"]
+    fit = f"{valid:,} of {listed:,} samples are fit for training"
+    if valid == listed and counts.get("error") and said["verdict"]["status"] == "fail":
+        fit = f"the dataset as a whole is not fit for training, {fit}"
+    head = f"### {mark}: {fit}\n\n"
     told = ", ".join(f"{count:,} {_plural(name, count)}" for name, count in counts.items())
     about = [("data", said["dataset"]["root"]), ("schema", said["schema"]["name"]), ("findings", told)]
     rows = "".join(f"<tr><th>{name}</th><td><code>{_cell(text)}</code></td></tr>\n" for name, text in about)

@@ -133,7 +133,7 @@ def _answer(report: Report) -> Text:
     unread = any(one.code == UNREAD and one.severity is Severity.ERROR for one in report.findings)
     if not unfit and unread:
         fit = "most of the data was not read"
-    elif not unfit and any(one.severity is Severity.ERROR for one in report.findings):
+    elif not unfit and report.exit_code and any(one.severity is Severity.ERROR for one in report.findings):
         each = "its sample is" if listed == 1 else f"its {_count(listed, 'sample')} are"
         fit = f"the dataset as a whole is not fit for training, {each}"
     elif not unfit:

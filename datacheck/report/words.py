@@ -48,7 +48,8 @@ def json_of(value: Any) -> bytes:
     try:
         data = orjson.dumps(value, option=orjson.OPT_INDENT_2)
     except TypeError:
-        data = json.dumps(value, indent=2).encode()
+        finite = json.loads(json.dumps(value), parse_constant=lambda _: None)  # as orjson writes NaN and infinity
+        data = json.dumps(finite, indent=2).encode()
     return json_said(data)
 
 

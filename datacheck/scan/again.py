@@ -107,7 +107,7 @@ def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
             report = replace(report, run=report.run | {"allow_unread": True})
         folder = publish(report, declared, judged, past, past.pairs, place, journal)
     report = replace(report, folder=str(folder))
-    return ScanRun(report, past.table, past.listing, judged.valid, judged.codes, schema)
+    return ScanRun(report, past.table, past.listing, judged.valid, judged.codes, rated.of_all(schema))
 
 
 def baseline_of(request: Rescore, reason: str, schema: Schema | None = None) -> tuple[bytes, int, int, list[str]]:

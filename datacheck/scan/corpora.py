@@ -81,7 +81,9 @@ def corpus_of(paths: Sequence[str], count: Counted) -> Corpus | None:
     optional = {side for side in sides if sum(side in found for found in texts.values()) < _NEARLY_ALL * len(texts)}
     every = tuple(sorted(path for found in texts.values() for path in found.values()))
     counted = sum(lines.get(texts[stem][first], 0) for stem in stems)
-    return Corpus(dict(zip(sides, found, strict=True)), frozenset(optional), every, counted) if found else None
+    if not found or not counted:
+        return None
+    return Corpus(dict(zip(sides, found, strict=True)), frozenset(optional), every, counted)
 
 
 def _patterns(texts: Mapping[str, Mapping[str, str]], sides: Sequence[str]) -> list[str]:
@@ -90,8 +92,9 @@ def _patterns(texts: Mapping[str, Mapping[str, str]], sides: Sequence[str]) -> l
     tail = _tail(names)
     kinds = [([found[side] for found in texts.values() if side in found], f"{tail}.{side}") for side in sides]
     found = patterns(kinds)
-    words = {re.split(r"[^a-z]", name, maxsplit=1)[0] for name in names}
-    if words <= SPLITS and not any("{split}" in text for text in found):
+    words = Counter(re.split(r"[^a-z]", name, maxsplit=1)[0] for name in set(names))
+    shards = words["train"] + words["training"] > 1  # parts of one split; of held out texts there may be several
+    if words.keys() <= SPLITS and not shards and not any("{split}" in text for text in found):
         return [text.replace("{id}", "{split}") for text in found]
     return found
 

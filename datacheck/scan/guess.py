@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.scan.axes import Axis, fixed_length, joints, usual_length
-from datacheck.scan.look import LEAST_LABEL, Seen
+from datacheck.scan.look import DISTINCT, LEAST_LABEL, Seen
 from datacheck.schema.units import JOINT_COUNTS, JOINT_NAMES, PACE_NAMES, POINT_NAMES, RATE_NAMES, SKELETONS
 from datacheck.tokens import MESSAGE_NAMES
 
@@ -439,7 +439,8 @@ def _instances(seen: Seen, low: float, high: float, measured: str) -> Said:
 
 
 def _ignored(seen: Seen) -> dict[str, Any]:
-    return {"ignore": seen.negative} if seen.negative else {}
+    few = seen.negative if len(seen.negative) <= DISTINCT else seen.negative[:1]
+    return {"ignore": few} if few else {}
 
 
 def _no_label(low: float) -> str:
@@ -488,7 +489,7 @@ def _widened(low: float, high: float, share: float, limits: tuple[float, float])
 
 def _round(value: float, *, down: bool = False) -> float:
     """Return a number with two digits that is not above (`down`) or not below the value."""
-    if abs(value) < sys.float_info.min:  # a power of ten below it may be 0
+    if not sys.float_info.min <= abs(value) < math.inf:  # a power of ten below it may be 0
         return 0.0
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - 1)
     steps = math.floor(value / unit + 1e-9) if down else math.ceil(value / unit - 1e-9)

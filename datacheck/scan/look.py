@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import DatacheckError, FormatError, MissingDependencyError, UsageError
-from datacheck.formats.base import open_container
+from datacheck.formats.base import format_of, open_container
 from datacheck.formats.jsonl import BOM
 from datacheck.numbered import storable
 from datacheck.rules.measures import positions, reduced
@@ -31,7 +31,7 @@ from datacheck.tokens import MESSAGE_NAMES, role_of
 Array = np.ndarray[Any, Any]
 
 LEAST_LABEL = -(2**53)  # below, float64 knows no whole number for certain: NaN as an int64 is -2**63
-_DISTINCT = 64  # different whole numbers worth keeping
+DISTINCT = 64  # different whole numbers worth keeping
 _BYTES = 32 << 20  # of samples among which a few are chosen: files are seldom sorted by chance
 _LENGTHS = 200  # samples whose lengths are kept, to see which fields go together
 _KEYS = 12
@@ -60,7 +60,7 @@ class Seen:
         holes: share of NaN and infinity among the numbers of these, of the block with most.
         whole: all values are whole numbers.
         distinct: different values where they are few whole numbers, else [].
-        negative: different negative whole numbers, `LEAST_LABEL` or more, the lowest where they are many.
+        negative: different negative whole numbers, `LEAST_LABEL` or more; of many the lowest `DISTINCT` and one.
         norms: smallest and largest length of the rows along the last axis, for 3 and 4 numbers.
         sizes: smallest and largest diagonal of the bounding box, for rows of 3.
         rising: most values of the samples rise: many rows of one time are no clock.
@@ -135,7 +135,7 @@ def inner_groups(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
         try:
             with closing(open_container(folders.file(data["path"]))) as container:
                 names = container.names()
-                if names == [LINES]:
+                if names == [LINES] and format_of(data["path"]) is None:
                     found[data["path"]] = f"{LINES}\n{len(container.read(LINES))}"
                     continue
                 listed = names == ["records"] and _is_list(folders.file(data["path"]))
@@ -427,10 +427,9 @@ def _add_numbers(seen: Seen, column: Column) -> None:
 def _add_whole(seen: Seen, numbers: Array, *, first: bool) -> None:
     if seen.distinct or first:
         every = sorted({*seen.distinct, *np.unique(numbers[:100_000]).astype(np.int64).tolist()})
-        seen.distinct = every if len(every) <= _DISTINCT else []
-    negative = np.unique(numbers[(numbers < 0) & (numbers >= LEAST_LABEL)])[: _DISTINCT + 1]
-    every = sorted({*seen.negative, *negative.astype(np.int64).tolist()})
-    seen.negative = every if len(every) <= _DISTINCT else every[:1]
+        seen.distinct = every if len(every) <= DISTINCT else []
+    negative = np.unique(numbers[(numbers < 0) & (numbers >= LEAST_LABEL)])[: DISTINCT + 1]
+    seen.negative = sorted({*seen.negative, *negative.astype(np.int64).tolist()})[: DISTINCT + 1]
 
 
 def _add_columns(seen: Seen, column: Column, values: Array) -> None:

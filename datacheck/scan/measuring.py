@@ -138,7 +138,8 @@ def measure(
     groups = batches(cuts.items(items))
     tasks = (_tasks_of(job, group, plain=plain) for group in groups)
     limits = replace(job.limits, own_code=bool(job.schema.checks))
-    alike = partial(bytes_of, open_source(job.schema, job.root, job.roots))  # its own source: other threads ask
+    places = {name: path.absolute() for name, path in job.roots.items()}  # workers of a cluster work in other folders
+    alike = partial(bytes_of, open_source(job.schema, job.root.absolute(), places))  # its own source: other threads ask
     outcomes = ordered_map(
         _MEASURE, tasks, workers=workers, scheduler=job.scheduler, limits=limits, sandbox=job.sandbox, same=alike,
         told=tell,
@@ -173,7 +174,7 @@ def bytes_of(source: Source, said: dict[str, Any]) -> Hashable:
     item, found = Item.from_dict(said), list[Hashable]()
     for path in source.files(item):
         entry, form = stat_entry(source.root, path, source.roots), format_of(path)
-        found.append((form and form.name, None if entry is None else entry[1:5]))
+        found.append((form and form.name, path if entry is None else entry[1:5]))  # what is not seen is like nothing
     return item.split, item.part, item.rows, tuple(found)
 
 

@@ -163,7 +163,7 @@ def _scanned(schema: Schema, request: Request, progress: Progress | None) -> Sca
     with journal.held():
         gathered = _gathered(job, listing, request, measured, place, journal, progress, notes)
         state, table = gathered.state, gathered.state.table
-        run = partial(ScanRun, table=table, listing=state.listing, schema=schema)
+        run = partial(ScanRun, table=table, listing=state.listing, schema=rated.of_all(schema))
         second = Remembering(Rereader(job, lambda: plan_work(schema, listing).items, progress), state.pairs)
         choices = [of_files(history.comparable(choice, compared=state.compared)) for choice in choices]
         choices = allowed(choices, unread=request.allow_unread)

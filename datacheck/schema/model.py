@@ -309,17 +309,21 @@ def _name(value: str) -> str:
     return value
 
 
-def _holds(folder: str, templates: Sequence[Template]) -> bool:
-    """Tell whether a folder holds a file that a pattern names; links to folders are not followed."""
-    waiting = [""] if templates else []
+def _holds(folder: str, root: str, templates: Sequence[Template]) -> bool:
+    """Tell whether a folder holds a file that a pattern names; no folder in `root` is looked at twice."""
+    waiting, known = [""] if templates else [], {folder}
     while waiting:
         head = waiting.pop()
         try:
             with os.scandir(f"{folder}/{head}") as scan:
-                found = [(head + entry.name, entry.is_dir(follow_symlinks=False)) for entry in scan]
+                found = [(head + entry.name, entry.is_dir()) for entry in scan]
         except OSError:  # the listing says so
             continue
-        waiting += [f"{path}/" for path, is_dir in found if is_dir]
+        for path in (path for path, is_dir in found if is_dir):
+            real = os.path.realpath(f"{folder}/{path}")
+            if real not in known and real.startswith(f"{root.rstrip('/')}/"):
+                known.add(real)
+                waiting.append(f"{path}/")
         files = (path for path, is_dir in found if not is_dir and any(t.match(path) is not None for t in templates))
         if any(os.path.isfile(f"{folder}/{path}") for path in files):  # noqa: PTH113  else it raises
             return True
@@ -396,7 +400,7 @@ class Schema(_Model):
         patterns = sum(is_pattern(entry) for settings in self.rules.values() for entry in settings.ignore)
         if patterns > _MOST_PATTERNS:
             msg = f"rules: {patterns:,} entries of ignore hold *, ? or [; at most {_MOST_PATTERNS:,} may. "
-            msg += "Write keys in full, fewer patterns that mean more of them, or allow"
+            msg += "Write keys in full ([ as [[]), fewer patterns that mean more of them, or allow"
             raise ValueError(msg)
         return self
 
@@ -451,7 +455,7 @@ class Schema(_Model):
         templates = [parse(text, f"{self.name}, roots.{name}") for text in dict.fromkeys(texts)]
         root, there = os.path.realpath(data), {place: os.path.realpath(f"{data}/{place}") for place in places}
         inside = [place for place in places if f"{there[place]}/".startswith(f"{root.rstrip('/')}/")]
-        holding = [place for place in inside if _holds(there[place], templates)]
+        holding = [place for place in inside if _holds(there[place], root, templates)]
         if len({there[place] for place in holding}) > 1:  # what one of them holds must hide nothing in another
             msg = (
                 f"schema {self.name}: {' and '.join(holding)} hold files of {name}. Say which counts (--root "

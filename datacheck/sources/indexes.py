@@ -62,6 +62,12 @@ class Rated(NamedTuple):
     others: Mapping[str, float | None]
     notes: list[Note]
 
+    def of_all(self, schema: Schema) -> Schema:
+        """Return this schema without a rate where datasets have different ones: a page shows samples of all."""
+        if not self.others or schema.episode is None:
+            return schema
+        return schema.model_copy(update={"episode": schema.episode.model_copy(update={"fps": None})})
+
     def of(self, files: Sequence[str]) -> Array | None:
         """Return the rate of each of some files, NaN where none is told; None where all have that of the schema."""
         if not self.others:

@@ -255,6 +255,8 @@ def test_only_links_to_one_file_read_with_equal_files_read_the_same(tmp_path, od
     one = Item("train/a.npz", "train", {"split": "train", "id": "a"}, nbytes=first.stat().st_size)
     other = replace(one, path="train/b.npz", names={"split": "train", "id": "b"})
     assert measuring.bytes_of(source, one.as_dict()) != measuring.bytes_of(source, other.as_dict())  # y is another file
+    elsewhere = open_source(source.schema, tmp_path / "elsewhere")  # as a worker that does not see the files
+    assert measuring.bytes_of(elsewhere, one.as_dict()) != measuring.bytes_of(elsewhere, other.as_dict())
     (tmp_path / "y/b.npy").unlink()
     (tmp_path / "y/b.npy").symlink_to("a.npy")
     assert measuring.bytes_of(source, one.as_dict()) == measuring.bytes_of(source, other.as_dict())

@@ -210,7 +210,7 @@ def test_few_rows_of_a_column_in_another_unit_are_counted(factor, share):
     far = np.flatnonzero(np.abs(x[:, 1]) > 100)
     assert finding.measured["rows"] == pytest.approx(len(odd), rel=0.3)  # what was near 0 is not far away
     assert f"the first: row {far[0]:,})" in finding.message
-    usual = float(re.search(r"in three quarters at most ([0-9.]+)\.$", finding.message)[1])
+    usual = float(re.search(r"in about three quarters at most ([0-9.]+)\.$", finding.message)[1])
     assert np.mean(np.abs(x[:, 1]) <= usual + 0.01) == pytest.approx(0.75, abs=0.05)
 
 

@@ -66,6 +66,34 @@ def test_lines_of_a_test_split_in_the_training_split_are_found(tmp_path):
     assert len(finding.rows) == 12
 
 
+def test_shards_of_one_split_are_no_splits(tmp_path):
+    data = corpus(tmp_path / "data", names=[f"train-{number:05}" for number in range(4)], tail="")
+    for number in (0, 2):  # an everyday sentence
+        for side in SIDES:
+            path = data / f"train-{number:05}.{side}"
+            path.write_text(path.read_text() + f"{side} a sentence of every day, in two of the shards\n")
+    schema = parse_schema(draft(data).text)
+    assert schema.samples.files == ("{id}.cs",)
+    assert not [finding for finding in found(data) if finding.code == "DC801"]
+
+
+def test_a_control_character_hides_no_side_of_a_corpus(tmp_path):
+    data = corpus(tmp_path / "data")
+    path = data / "train.tok.de"
+    path.write_text(path.read_text().replace(" ", " \x0b", 1))
+    report = run_scan(parse_schema(draft(data).text), Request(data)).report
+    assert report.valid == 4 * 40
+    assert not [finding for finding in report.findings if finding.code == "DC101"]
+
+
+def test_an_array_that_is_called_lines_is_no_text(tmp_path):
+    for number in range(3):
+        np.savez(tmp_path / f"{number}.npz", lines=np.ones((20, 4)))
+    schema = parse_schema(draft(tmp_path).text)
+    assert schema.samples.each is None
+    assert schema.fields["lines"].shape is not None
+
+
 def test_source_code_of_two_languages_is_no_parallel_text(tmp_path):
     for number in range(6):
         (tmp_path / f"sort_{number}.cs").write_text("int x;\n" * (30 + 7 * number))

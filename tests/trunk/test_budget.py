@@ -128,7 +128,8 @@ def test_when_ten_minutes_went_into_tries_that_ended_by_a_limit_first_tries_are_
     assert offenders.budget(item("a.npy")).seconds(0) == SMALL.seconds(0)
     offenders.lost("busy", 1)
     brief = offenders.budget(item("a.npy"))
-    assert (brief.seconds(0), brief.seconds(1_000_000), brief.silence_s) == (1, 3, 10)
+    assert (brief.seconds(0), brief.seconds(1_000_000)) == (1, 3)
+    assert brief.silence_s == float("inf")  # a slow disk is no fault of a file: the usual limit of silence holds
 
 
 def test_every_try_that_ends_by_a_limit_counts():

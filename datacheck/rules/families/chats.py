@@ -34,7 +34,7 @@ _ASKING = frozenset({"user", "human", "tool"})
 _CALLS = frozenset({"tool_call", "tool_use", "function_call", "tool-call"})  # types of parts, as writers call them
 _PROMPTING = _ASKING | {"system"}
 _USERS = frozenset({"user", "human"})
-UNKNOWN, NO_USER, LAST, NO_CALL, TOOLS, TWICE, SPANS = 1, 2, 4, 8, 16, 32, 64
+UNKNOWN, NO_USER, LAST, NO_CALL, TOOLS, TWICE, SPANS, SPANNED = 1, 2, 4, 8, 16, 32, 64, 128
 # Shares of the chats: in more of them two questions in a row are how these data are, spans count from another place.
 _MOST = {TWICE: 0.05, SPANS: 0.5}
 
@@ -74,7 +74,7 @@ def _calls(messages: Sequence[dict[str, Any]]) -> int:
     called, wrong = False, 0
     for message in messages:
         called |= _is_call(message)
-        wrong |= SPANS if _beyond(message) else 0
+        wrong |= _spans(message)
         wrong |= NO_CALL if message.get("role") == "tool" and not called else 0
         for key in ("tools", "tool_calls"):
             said = message.get(key)
@@ -82,8 +82,9 @@ def _calls(messages: Sequence[dict[str, Any]]) -> int:
     return wrong
 
 
-def _beyond(message: dict[str, Any]) -> bool:
-    """Tell whether a span (`start`, `exclusive_end`) in a message ends behind its text, in whatever unit it counts."""
+def _spans(message: dict[str, Any]) -> int:
+    """Return whether a message has spans (`start`, `exclusive_end`), and whether one ends behind its text (bits)."""
+    found = 0
     inner = [value for value in message.values() if isinstance(value, dict | list)]
     said = content_of(message) if inner else None
     room = len(said.encode("utf-8", "surrogatepass")) if isinstance(said, str) else None
@@ -91,11 +92,11 @@ def _beyond(message: dict[str, Any]) -> bool:
         one = inner.pop()
         if isinstance(one, dict):
             start, end = one.get("start"), one.get("exclusive_end")
-            if isinstance(start, int) and isinstance(end, int) and end > room:
-                return True
+            if isinstance(start, int) and isinstance(end, int):
+                found |= SPANNED | (SPANS if end > room else 0)
         values = one.values() if isinstance(one, dict) else one
         inner += [value for value in values if isinstance(value, dict | list)]
-    return False
+    return found
 
 
 def _is_call(message: dict[str, Any]) -> bool:
@@ -379,7 +380,8 @@ def role_order(rows: Rows, case: Case) -> Iterator[Failure]:
         mask = known & ((order & bit) > 0) & _judged(rows, case, bit)
         if bit in {LAST, TWICE}:
             mask &= order & NO_USER == 0  # of turns that are out of order one thing is said
-        mask &= mask.sum() <= _MOST.get(bit, 1) * known.sum()
+        of = known & ((order & SPANNED) > 0) if bit == SPANS else known
+        mask &= mask.sum() <= _MOST.get(bit, 1) * of.sum()
         if not mask.any():
             continue
         strange = f": {listed(sorted({repr(str(s)) for s in rows['strange'][mask]}))}" if bit == UNKNOWN else ""

@@ -300,7 +300,7 @@ def _scaled_rows(rows: Rows) -> Iterator[Failure]:
         yield Failure(
             odd,
             f"column {int(column)} of {counted(int(odd.sum()))} reaches {low} to {high} in {counted(count, 'row')} of "
-            f"{of:,} (the first: row {int(rows['odd_first'][odd][0]):,}), in three quarters at most "
+            f"{of:,} (the first: row {int(rows['odd_first'][odd][0]):,}), in about three quarters at most "
             f"{shown(float(rows['odd_usual'][odd].max()))}.",
             measured={"column": int(column), "rows": count, "of": of, "factor": float(factor)},
             cause=Cause(f"probably {words}: divided by {factor:.4g} they are distributed as the others", kind),

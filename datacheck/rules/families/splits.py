@@ -68,7 +68,7 @@ def _crossings(
         of, left = counted(total), int((rank == place).sum()) - total
         of += f" that can be compared ({left:,} cannot)" if left else ""
         others = listed(order[int(i)] for i in np.unique(lowest[mask]))
-        whole = int(mask.sum()) >= 0.9 * total
+        whole = int(mask.sum()) >= 0.9 * int((rank == place).sum())
         pairs = _shared(rows, values, mask, known & (rank < place), names) if names else []
         more = len(np.unique(values[mask])) - _SHOWN
         pairs += [f"{counted(more, 'other key')}"] if names and more > 0 else []
@@ -308,9 +308,10 @@ def lopsided_split(rows: Rows, case: Case) -> Iterator[Failure]:
         mine = rank == place
         if not (mine & readable).any() and readable.any():
             text = f"{split} is empty: none of its {counted(int(mine.sum()))} can be read."
-            if several:  # each file may hold many samples, of which some may be whole
-                files = counted(len(np.unique(rows.files.rows[mine])), "file")
-                text = f"no sample of {split} was judged: {files} of samples cannot be read as a whole."
+            files = len(np.unique(rows.files.rows[mine]))
+            if several and files == int(mine.sum()):  # each file may hold many samples, of which some may be whole
+                cannot = f"{counted(files, 'file')} of samples cannot be read as a whole"
+                text = f"no sample of {split} was judged: {cannot}."
             yield Failure(
                 mine,
                 text,

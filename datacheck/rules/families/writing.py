@@ -272,8 +272,8 @@ def special_token_leak(rows: Rows, case: Case) -> Iterator[Failure]:
 _OF_LETTERS = re.compile(r"(?:[^\W\d_]|\s)+")
 _LEAST = 200  # characters: a short text repeats itself without harm
 _MOST = 1_000_000  # characters that are looked at: each takes a hundred bytes
-_NO_LETTERS, _NUMBER, _COUNTER = re.compile(r"[\W_]+"), re.compile(r"\d+"), re.compile(r"[\W\d_]+")
-_MOSTLY = 0.75  # of the words: if as many are no numbers, these are counters; else the text is of formulas, or a table
+_NO_LETTERS = re.compile(r"[\W_]+")
+_COUNTERS = re.compile(r"(?<!\S)[(\[]?\d{1,6}[:.)\]\uff1a\u3001\uff09](?!\d)")  # "3." and "(3)" before a sentence
 _OFTEN = 3  # times a gram stands in a text without harm: a question quoted, options of which one word differs
 _WORDS, _SIGNS = 10, 20  # a gram of so many words, or of so many characters where words have no spaces
 
@@ -282,9 +282,9 @@ _WORDS, _SIGNS = 10, 20  # a gram of so many words, or of so many characters whe
 def repetition(column: Column, spec: FieldSpec) -> Columns:
     """How much of a text repeats itself: `again`, the share of its grams that stood in it three times before.
 
-    A gram has 10 words or 20 characters, of letters and digits, and without numbers where these are few: frames of
-    tables, drawings and counters are no words. `most`: the share of its most frequent gram of a fifth of that length.
-    Texts below 200 characters have no row, and of numbers (calibration, tables) both are 0.
+    A gram has 10 words or 20 characters, of letters and digits, without counters ("3.") before a sentence: frames of
+    tables and drawings are no words. `most`: the share of its most frequent gram of a fifth of that length, counters
+    among them. Texts below 200 characters have no row, and of numbers (calibration, tables) both are 0.
     """
     if column.kind == "array" or column.lengths is None:
         return {}
@@ -301,27 +301,29 @@ def repetition(column: Column, spec: FieldSpec) -> Columns:
 
 def _repeated(text: str) -> tuple[float, float]:
     """Return (share of long grams that are there three times before, share of the commonest short gram)."""
-    if len(_OF_LETTERS.sub("", text)) > len(text) / 2:
+    if len(text) < _LEAST or len(_OF_LETTERS.sub("", text)) > len(text) / 2:
         return 0.0, 0.0
-    words, size = text.split(), _WORDS
-    if 12 * len(words) < len(text):  # Chinese, Japanese: nothing between the words
-        letters = _NO_LETTERS.sub("", text)
-        bare = _NUMBER.sub("", letters)
-        letters = bare if len(bare) >= _MOSTLY * len(letters) else letters
-        parts, size = np.frombuffer(letters.encode("utf-32-le", "surrogatepass"), np.uint32), _SIGNS
-    else:
-        words = [word for word in words if not _NO_LETTERS.fullmatch(word)]
-        said = [word for word in words if not _COUNTER.fullmatch(word)]
-        words = said if len(said) >= _MOSTLY * len(words) else words
-        known: dict[str, int] = {}
-        parts = np.array([known.setdefault(word, len(known)) for word in words], np.uint32)
-    if len(text) < _LEAST or len(parts) < 2 * size:
+    parts, size = _parts(text)
+    plain = _parts(bare)[0] if (bare := _COUNTERS.sub("", text)) != text else parts
+    plain = plain if len(plain) >= 2 * size else parts
+    if len(parts) < 2 * size:
         return 0.0, 0.0
     short = max(2, size // 5)
-    _, counts = np.unique(_grams(parts, size), return_counts=True)
+    _, counts = np.unique(_grams(plain, size), return_counts=True)
     _, often = np.unique(_grams(parts, short), return_counts=True)
     again = float(np.maximum(counts - _OFTEN, 0).sum() / counts.sum())
     return again, min(1.0, float(often.max() * short / len(parts)))  # overlapping
+
+
+def _parts(text: str) -> tuple[Array, int]:
+    """Return a number for each word of letters and digits, or for each character, and how many make a gram."""
+    words = text.split()
+    if 12 * len(words) < len(text):  # Chinese, Japanese: nothing between the words
+        letters = _NO_LETTERS.sub("", text)
+        return np.frombuffer(letters.encode("utf-32-le", "surrogatepass"), np.uint32), _SIGNS
+    known: dict[str, int] = {}
+    numbers = [known.setdefault(word, len(known)) for word in words if not _NO_LETTERS.fullmatch(word)]
+    return np.array(numbers, np.uint32), _WORDS
 
 
 def _grams(parts: Array, size: int) -> Array:
