@@ -45,7 +45,7 @@ KEY_DIM, ORIGIN_DIM = "samples.key", "samples.origin"
 
 _SHARD = re.compile(r"(.+)/c([./])([0-9]{1,15})(?:\2[0])*")  # other writers separate by slashes
 AXES = 62  # of an array: NumPy has 64, and a batch of windows one more than the array
-_NAME = 1_000  # letters of the key, and of the names of a pipeline, a schema, a split
+_NAME = 1_000  # letters of the key, which is printed as it is
 _MOST = 1 << 48  # of anything that is counted: NumPy reckons with products of such numbers
 _TYPES = {
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
@@ -327,9 +327,9 @@ class Root:
         texts = (said["key"], said["pipeline"], said["schema"], said["split"])
         _whole(0, said["samples"])
         _whole(1, said["format"], said["shard_samples"], *said["dims"].values())
-        named = all(isinstance(text, str) and len(text) <= _NAME for text in texts)
+        named = all(isinstance(text, str) for text in texts) and len(said["key"]) <= _NAME
         if not named or not isinstance(said["windows"], dict | None):
-            msg = f"a name is no text of at most {_NAME:,} letters, or the windows are no object"
+            msg = f"a name is no text, the key has more than {_NAME:,} letters, or the windows are no object"
             raise ValueError(msg)
         check_dims(said["dims"])
         return cls(**{f.name: said[f.name] for f in dataclass_fields(cls)})

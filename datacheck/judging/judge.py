@@ -209,6 +209,8 @@ def _worst_first(finding: Finding) -> tuple[Any, ...]:
 
 def _check_waivers(schema: Schema, trials: Mapping[str, _Trial]) -> None:
     for code, settings in schema.rules.items():
+        if not settings.ignore:  # a rule of which nothing is waived need not have been judged: a batch has no files
+            continue
         trial = trials[code]
         stale = [key for key in settings.ignore if key not in trial.waivers.used]
         stopped = any(finding.kind == _STOPPED for finding in trial.findings)

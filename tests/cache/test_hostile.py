@@ -122,7 +122,7 @@ HOSTILE = [
     ("zarr.json", (*ROOT, "dims", "P"), -4096),
     ("zarr.json", (*ROOT, "windows"), 3),
     ("zarr.json", (*ROOT, "key"), None),
-    ("zarr.json", (*ROOT, "split"), "x" * 1_001),
+    ("zarr.json", (*ROOT, "key"), "x" * 1_001),
     ("zarr.json", (*ROOT, "format"), "1"),
     ("findings.json", (), [["a"]]),
     ("findings.json", (), {"sample/000004": 5}),
