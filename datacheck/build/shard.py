@@ -128,12 +128,12 @@ class Shard:
                 continue
             if column.kind != spec.kind:
                 return f"{name}: found {_what(column.kind)} where the cache holds {_what(spec.kind)}"
-            if not np.can_cast(column.values.dtype, np.dtype(spec.dtype), "safe"):
-                return f"{name}: {column.values.dtype} does not fit {spec.dtype}; put a cast into the pipeline"
             shape = ["n" if column.lengths is not None else None, *column.values.shape[1:]]
             wanted = ["n", *spec.item] if spec.dim is not None else ["n", *spec.item[1:]] if spec.item else [None]
             if shape != wanted:
                 return f"{name}: shape {_shows(shape)} does not fit {_shows(self._wanted(spec))}"
+            if not np.can_cast(column.values.dtype, np.dtype(spec.dtype), "safe"):
+                return f"{name}: {column.values.dtype} does not fit {spec.dtype}; put a cast into the pipeline"
         return ""
 
     def _wanted(self, spec: ArraySpec) -> list[Any]:
