@@ -31,7 +31,7 @@ TOKENIZER_BYTES = 64 * MIB  # of each of its files; those of large vocabularies 
 _TEMPLATE_S = 1.0  # of processor time; a chat takes a millisecond
 _TEMPLATE_BYTES, _TEMPLATE_LETTERS = 64 * MIB, 100_000  # of memory and of text, for a chat without any letters
 _PER_LETTER, _LETTERS_PER_LETTER = 64, 16  # more of both for each letter of the chat
-_SHORT, _MOST_LONG = 10_000, 5  # letters of a chat: where it is too costly, all are; so after so many long ones
+_SHORT, _MOST_LONG = 10_000, 5  # letters of a chat: where it is too costly, all are; long ones, of which so many were
 _DIGITS, _REPEATED = 4_096, 100_000  # bits of a whole number, and elements of a text that is repeated
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 # Who speaks in a message, and what: as OpenAI names them, ShareGPT, and corpora of dialogues.
@@ -179,7 +179,7 @@ class Tokenizer:
     def __init__(self, path: str | Path) -> None:
         tokenizers = require("tokenizers", "text")
         raw, self._template, self.special = _read(str(path))
-        self._path, self._costly, self._long = _shown(str(path)), "", 0
+        self._path, self._costly, self._costly_long, self._long = _shown(str(path)), "", "", 0
         with _library(f"{self._path}: not a tokenizer"):
             self._encoder = tokenizers.Tokenizer.from_str(raw)
         self._encoder.no_truncation()
@@ -277,6 +277,8 @@ class Tokenizer:
         template, letters = self.template, _SHORT + 1
         if self._costly:
             raise ValueError(self._costly)
+        if self._long >= _MOST_LONG and len(str(messages)) > _SHORT:
+            raise ValueError(self._costly_long)
         try:
             tools = next((m["tools"] for m in messages if m.get("role") == "system" and m.get("tools")), None)
             parsed = [{**m, "tool_calls": _parsed(m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
@@ -302,11 +304,14 @@ class Tokenizer:
         """Return the refusal of a chat. A template that a short chat is too much for is not tried again.
 
         Notes:
-            A long one may be at fault itself: it must not have the template refuse all other chats.
+            A long one may be at fault itself: it must not have the template refuse short chats. After five, other long
+            ones are refused without a try, each of which would take a second.
         """
-        self._long += letters > _SHORT
-        if letters <= _SHORT or self._long >= _MOST_LONG:
+        if letters <= _SHORT:
             self._costly = why
+        else:
+            self._long += 1
+            self._costly_long = f"{why}, as for {_MOST_LONG} other long chats; it was not tried for this one"
         return ValueError(why)
 
 

@@ -230,6 +230,15 @@ def test_a_long_chat_that_is_too_costly_has_no_other_refused(folder, monkeypatch
     with pytest.raises(ValueError, match="the chat template took more than"):
         tokenizer.chat(chat("Hello", "Hi") * 500)
     assert tokenizer.chat(chat("Hello", "Hi")) == "Hello"
+    for _ in range(4):
+        with pytest.raises(ValueError, match=r"for one chat"):
+            tokenizer.chat(chat("Hello", "Hi") * 500)
+    began = time.process_time()
+    for _ in range(50):
+        with pytest.raises(ValueError, match="as for 5 other long chats; it was not tried"):
+            tokenizer.chat(chat("Hello", "Hi") * 500)
+    assert time.process_time() - began < 5  # 10 s where each is tried
+    assert tokenizer.chat(chat("Hello", "Hi")) == "Hello"
     for turns in (chat("Hello", "Hi") * 2, chat("Hello", "Hi")):  # one that a short chat is too much for
         with pytest.raises(ValueError, match="the chat template took more than"):
             tokenizer.chat(turns)

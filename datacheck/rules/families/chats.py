@@ -70,7 +70,7 @@ def _asks(role: str) -> bool:
 
 
 def _calls(messages: Sequence[dict[str, Any]]) -> int:
-    """Return whether a tool answers that nobody called, tools are no JSON, and spans end behind the text."""
+    """Return whether a tool answers that nobody called, tools are no JSON, and spans end beyond the text."""
     called, wrong = False, 0
     for message in messages:
         called |= _is_call(message)
@@ -83,7 +83,7 @@ def _calls(messages: Sequence[dict[str, Any]]) -> int:
 
 
 def _spans(message: dict[str, Any]) -> int:
-    """Return whether a message has spans (`start`, `exclusive_end`), and whether one ends behind its text (bits)."""
+    """Return whether a message has spans (`start`, `exclusive_end`), and whether one ends beyond its text (bits)."""
     found = 0
     inner = [value for value in message.values() if isinstance(value, dict | list)]
     said = content_of(message) if inner else None
@@ -121,7 +121,7 @@ def speakers(column: Column, spec: FieldSpec) -> Columns:
     """Who speaks when: `order`, and what turns say.
 
     Bits of `order`: 1 unknown, 2 no user before, 4 not last, 8 tool without call, 16 tools no JSON, 32 a user twice,
-    64 spans behind the text of their turn.
+    64 spans that end beyond the text of their turn, 128 spans.
     `strange`: the first unknown speaker; `hollow`: empty turns that are learnt from; `mute`: other empty turns, without
     those of the system; `unsaid`: turns that say None, nan or null; `turns`: who speaks, as text (`turns.order_of`).
     """
@@ -298,7 +298,7 @@ _WRONG = {
     TOOLS: ("tools", "have tools or tool calls that are no JSON", "written as another text than JSON"),
     LAST: ("last", "do not end with an answer", "the last answer is lost, or turns are out of order"),
     TWICE: ("twice", "have two turns of the user in a row", "an answer is lost, or a speaker has the wrong name"),
-    SPANS: ("spans", "have spans (start, exclusive_end) that end behind the text of their turn", ""),
+    SPANS: ("spans", "have spans (start, exclusive_end) that end beyond the text of their turn", ""),
 }
 
 
@@ -344,7 +344,7 @@ def role_order(rows: Rows, case: Case) -> Iterator[Failure]:
         Speakers are among ``speakers``; someone asks before the first answer; a tool replies only to a call; tools and
         tool calls that are text are JSON; the last turn is an answer, unless the answers are fields of their own
         (``preferred_over``); no user speaks twice in a row where this is rare (below 5 % of the chats). Spans in a turn
-        (``start``, ``exclusive_end``) end within its text, where those of half of the chats or more do.
+        (``start``, ``exclusive_end``) end within its text, where those of half of the chats with spans or more do.
     Why it matters:
         Templates drop such turns in silence, or raise in the middle of an epoch.
     Measure:
