@@ -26,7 +26,7 @@ FORMAT = "datacheck.baseline/1"
 BASELINE_BYTES = 256 * MIB  # some 27 bytes for each failing sample of a finding: nine million
 _TOLD = 100  # entries that match nothing any more
 _NAME, _REASON = 200, 1_000  # characters of a code or of fields that are told, and of what each known finding repeats
-Known = Mapping[tuple[str, str], frozenset[str]]  # (code, fields) to digests of keys
+Known = Mapping[tuple[str, str], frozenset[str]]  # (code, fields) to digests: of keys, and of findings without samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,8 @@ class Baseline:
     Args:
         path: of its file.
         schema: name of the schema that they were found with.
-        known: digests of the keys that fail, by code and fields; an empty set for a finding about the whole dataset.
+        known: digests of the keys that fail, by code and fields, and of the findings about the whole dataset. An empty
+            set, of a file that an earlier version wrote, stands for every finding about the whole dataset.
         reason: why they are left as they are.
     """
 
@@ -65,7 +66,7 @@ def make(findings: Sequence[Finding], table: Table, schema: str, made: str, reas
     for finding in findings:
         if finding.severity is not Severity.INFO:
             fields = known.setdefault(finding.code, {}).setdefault("+".join(finding.fields), set())
-            fields.update(_digest(table.keys[int(row)]) for row in finding.rows)
+            fields.update(_digests(finding, table))
     said = {
         "format": FORMAT, "schema": schema, "made": made, "reason": reason,
         "known": {code: {name: sorted(keys) for name, keys in sorted(f.items())} for code, f in sorted(known.items())},
@@ -73,8 +74,16 @@ def make(findings: Sequence[Finding], table: Table, schema: str, made: str, reas
     return orjson.dumps(said, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
-def _digest(key: str) -> str:
-    return digest_value(key)[-16:]
+def _digests(finding: Finding, table: Table) -> list[str]:
+    """Return a digest for each failing sample, or one for a finding about the whole dataset.
+
+    A finding about the whole dataset is the same one where the rule, the fields, the kind, the split and what the rule
+    expected are the same: other statistics in a file, say, are another finding.
+    """
+    if len(finding.rows):
+        return [digest_value(table.keys[int(row)])[-16:] for row in finding.rows]
+    expected = orjson.dumps(finding.expected, option=orjson.OPT_SORT_KEYS).decode()
+    return [digest_value(["dataset", finding.id, expected])[-16:]]
 
 
 def read(path: Path) -> Baseline:
@@ -141,15 +150,15 @@ def _parted(
     slot = finding.code, "+".join(finding.fields)
     if finding.severity is Severity.INFO or slot not in baseline.known:
         return finding, None
-    keys = [table.keys[int(row)] for row in finding.rows]
-    digests = [_digest(key) for key in keys]
-    new = np.array([digest not in baseline.known[slot] for digest in digests], dtype=bool)
+    known, digests = baseline.known[slot], _digests(finding, table)
+    new = np.array([digest not in known for digest in digests], dtype=bool)
     used.setdefault(slot, set()).update(digests)
-    if len(new) and new.all():
+    if new.all() and (len(finding.rows) or known):
         return finding, None
-    hidden[finding.code] = hidden.get(finding.code, 0) + int((~new).sum())
-    if not new.any():
+    hidden[finding.code] = hidden.get(finding.code, 0) + (int((~new).sum()) if len(finding.rows) else 0)
+    if not len(finding.rows) or not new.any():
         return None, replace(finding, suppressed=baseline.why)
+    keys = [table.keys[int(row)] for row in finding.rows]
     rest = f" {int((~new).sum()):,} of these {len(new):,} samples are known to the baseline."
     fresh = replace(_only(finding, keys, new), message=finding.message + rest)
     return fresh, replace(_only(finding, keys, ~new), suppressed=baseline.why)
@@ -178,7 +187,7 @@ def _stale(baseline: Baseline, used: Mapping[tuple[str, str], Any]) -> Iterator[
             continue
         count += 1
         if count <= _TOLD:
-            what = f"{gone:,} of its {len(keys):,} samples" if keys else "its entry"
+            what = f"{gone:,} of its {len(keys):,} samples and findings" if keys else "its entry"
             code, fields = (shortened(text, _NAME) for text in slot)
             who = f"{code} {fields or 'of whole samples'}"
             yield f"DC005 baseline {baseline.path}: {who}: {what} no longer fail: make it again"

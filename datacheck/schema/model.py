@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -310,24 +312,44 @@ def _name(value: str) -> str:
 
 
 def _holds(folder: str, root: str, templates: Sequence[Template]) -> bool:
-    """Tell whether a folder holds a file that a pattern names; no folder in `root` is looked at twice."""
-    waiting, known = [""] if templates else [], {folder}
-    while waiting:
-        head = waiting.pop()
-        try:
-            with os.scandir(f"{folder}/{head}") as scan:
-                found = [(head + entry.name, entry.is_dir()) for entry in scan]
-        except OSError:  # the listing says so
-            continue
-        for path in (path for path, is_dir in found if is_dir):
-            real = os.path.realpath(f"{folder}/{path}")
-            if real not in known and real.startswith(f"{root.rstrip('/')}/"):
-                known.add(real)
-                waiting.append(f"{path}/")
-        files = (path for path, is_dir in found if not is_dir and any(t.match(path) is not None for t in templates))
-        if any(os.path.isfile(f"{folder}/{path}") for path in files):  # noqa: PTH113  else it raises
+    """Tell whether a folder holds a file that a pattern names, in folders of its own first, then behind links.
+
+    Notes:
+        Links to folders are followed within `root`, in the order of their names, but for those to a folder that holds
+        the link, and to `_LINKED` folders in all: two folders that link to one another have paths without end.
+    """
+    waiting, linked, left, within = [""], deque[str](), _LINKED, f"{root.rstrip('/')}/"
+    while templates and (waiting or (linked and left)):
+        behind = not waiting
+        left -= behind
+        head = linked.popleft() if behind else waiting.pop()
+        folders, links, files = _listed(f"{folder}/{head}")
+        paths = (head + name for name in files if any(t.match(head + name) is not None for t in templates))
+        if any(os.path.isfile(f"{folder}/{path}") for path in paths):  # noqa: PTH113  else it raises
             return True
+        goals = ((name, f"{os.path.realpath(f'{folder}/{head}{name}')}/") for name in links)
+        here = f"{os.path.realpath(f'{folder}/{head}')}/"
+        linked += [f"{head}{name}/" for name, goal in goals if goal.startswith(within) and not here.startswith(goal)]
+        (linked if behind else waiting).extend(f"{head}{name}/" for name in folders)
+        while len(linked) > _LINKED:
+            linked.pop()
     return False
+
+
+def _listed(folder: str) -> tuple[list[str], list[str], list[str]]:
+    """Return the names of the folders, of the links to folders and of the files in a folder, each sorted."""
+    found: tuple[list[str], list[str], list[str]] = [], [], []
+    try:
+        with os.scandir(folder) as scan:
+            for entry in scan:
+                with suppress(OSError):  # a link to itself
+                    is_dir = entry.is_dir()
+                    found[(1 if entry.is_symlink() else 0) if is_dir else 2].append(entry.name)
+    except OSError:  # the listing says so
+        pass
+    for names in found:
+        names.sort()
+    return found
 
 
 def _replaced(text: str, heads: Mapping[str, str]) -> str:
@@ -338,6 +360,7 @@ def _replaced(text: str, heads: Mapping[str, str]) -> str:
 # what a split changes of a field: also a key that it sets back to its default
 Change = Annotated[FieldSpec, BeforeValidator(_change), PlainSerializer(_said, return_type=dict[str, Any])]
 _NOTHING = FieldSpec()
+_LINKED = 1_000  # folders behind links that the search for the place of an extra folder looks into
 
 
 MOST_FIELDS, _NAME_BYTES = 1_000, 100_000  # each has up to some tens of measured columns, with its name in each

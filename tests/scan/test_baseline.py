@@ -83,7 +83,7 @@ def test_entries_that_match_nothing_any_more_are_reported(place):
     known = made(place, run(place))
     write(place, 3, [0.5, 0, 0, 1])
     said = [line for line in run(place, known).report.unchecked if "baseline" in line]
-    assert said == [f"DC005 baseline {known}: DC224 x: 1 of its 1 samples no longer fail: make it again"]
+    assert said == [f"DC005 baseline {known}: DC224 x: 1 of its 1 samples and findings no longer fail: make it again"]
 
 
 def test_of_many_entries_that_match_nothing_the_first_are_told_in_few_words_and_the_others_counted(tmp_path):
@@ -164,3 +164,46 @@ def test_a_rule_of_which_every_failing_sample_is_new_is_not_called_known(place):
     write(place, 5, [0, 900, 0, 1])
     verdict = next(v for v in run(place, known).report.verdicts if v.code == "DC224")
     assert (verdict.verdict, verdict.failed, verdict.why) == (Verdict.FAIL, 1, "")
+
+
+def whole(kind, split, **expected):
+    rows = np.zeros(0, np.int64)
+    return Finding(
+        "DC900", "x", Severity.ERROR, Level.DATASET, ("f",), "bad.", rows, 2, kind=kind, split=split, expected=expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [
+        (whole("mean", "train", mean=[1.0]), False),
+        (whole("std", "train", mean=[1.0]), True),
+        (whole("mean", "val", mean=[1.0]), True),
+        (whole("mean", "train", mean=[77.0]), True),
+    ],
+)
+def test_a_finding_about_the_dataset_hides_no_other_one_of_its_rule(tmp_path, now, told):
+    table = make_table(["a", "b"])
+    path = tmp_path / "b.json"
+    path.write_bytes(baseline.make([whole("mean", "train", mean=[1.0])], table, "s", "", ""))
+    judged = Judged([], [now], [], np.ones(2, bool), [()] * 2, Texts.of([""] * 2))
+    found, said = baseline.apply(baseline.read(path), judged, table)
+    assert (len(found.findings), len(found.suppressed)) == ((1, 0) if told else (0, 1))
+    assert any("no longer fail" in line for line in said) == told
+
+
+def test_a_known_sample_hides_no_finding_about_the_dataset(tmp_path):
+    table = make_table(["a", "b"])
+    path = tmp_path / "b.json"
+    sample = Finding("DC900", "x", Severity.ERROR, Level.SAMPLE, ("f",), "bad.", np.array([0]), 2)
+    path.write_bytes(baseline.make([sample], table, "s", "", ""))
+    judged = Judged([], [whole("", "")], [], np.ones(2, bool), [()] * 2, Texts.of([""] * 2))
+    assert len(baseline.apply(baseline.read(path), judged, table)[0].findings) == 1
+
+
+def test_a_file_of_an_earlier_version_still_hides_what_it_says_of_the_dataset(tmp_path):
+    path = tmp_path / "b.json"
+    path.write_text(json.dumps({"format": baseline.FORMAT, "schema": "s", "reason": "", "known": {"DC900": {"f": []}}}))
+    judged = Judged([], [whole("mean", "val")], [], np.ones(2, bool), [()] * 2, Texts.of([""] * 2))
+    found, said = baseline.apply(baseline.read(path), judged, make_table(["a", "b"]))
+    assert (found.findings, [line for line in said if "no longer" in line]) == ([], [])

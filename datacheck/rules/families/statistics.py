@@ -533,9 +533,9 @@ def stale_stats(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     if odd:
         said = [f"{count} of {name}" for name, count in odd.items()]
         words = f"the statistics have {listed(said)}, the field has {counted(width, 'column')}"
-        yield _stale(rows, case, words, None, "width", found)
+        yield _stale(rows, case, words, None, "width", stored, found)
         return
-    stored = {name: np.broadcast_to(values, (width,)) for name, values in stored.items()}
+    as_stored, stored = stored, {name: np.broadcast_to(values, (width,)) for name, values in stored.items()}
     problems = _problems(stored, found, case)
     if problems and case.spec.role == "color":
         alike = _pooled(rows, known, alike=True)
@@ -544,11 +544,13 @@ def stale_stats(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
             return
         ours, ours_alike = _scaled(found, 1 / unit), _scaled(alike, 1 / unit)
         words = f"of {int(known.sum()):,} samples: {listed(_problems(stored, ours, case))}"
-        yield _stale(rows, case, words, _why(stored, ours, case) or _why(stored, ours_alike, case), "values", found)
+        yield _stale(
+            rows, case, words, _why(stored, ours, case) or _why(stored, ours_alike, case), "values", as_stored, found
+        )
         return
     if problems:
         words = f"of {int(known.sum()):,} samples: {listed(problems)}"
-        yield _stale(rows, case, words, _why(stored, found, case), "values", found)
+        yield _stale(rows, case, words, _why(stored, found, case), "values", as_stored, found)
 
 
 def _unread(rows: Rows, case: Case) -> Iterator[Failure]:
@@ -559,8 +561,14 @@ def _unread(rows: Rows, case: Case) -> Iterator[Failure]:
 
 
 def _stale(
-    rows: Rows, case: Case, words: str, cause: Cause | None, kind: str, found: dict[str, Array]
-) -> Failure:  # fmt: skip
+    rows: Rows,
+    case: Case,
+    words: str,
+    cause: Cause | None,
+    kind: str,
+    stored: dict[str, Array],
+    found: dict[str, Array],
+) -> Failure:
     file = case.spec.stats.file if case.spec.stats is not None else None
     repairable = file is not None and file.lower().endswith(".json")  # as datacheck/fix/statistics.py writes it
     return Failure(
@@ -569,6 +577,7 @@ def _stale(
         cause=cause,
         kind=cause.kind if cause else kind,
         measured={name: values.tolist() for name, values in found.items()},
+        expected={name: values.tolist() for name, values in stored.items()},
         fix=f"{_AGAIN[:-1]}: datacheck fix DC228 writes such a copy." if repairable else _AGAIN,
     )
 
