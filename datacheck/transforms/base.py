@@ -144,6 +144,22 @@ def with_columns(block: Block, columns: Mapping[str, Column]) -> Block:
     return replace(block, fields=dict(sorted({**block.fields, **columns}.items())))
 
 
+def with_part(column: Column, first: int, stop: int, change: Callable[[Array], Array]) -> Column:
+    """Return the column with `change` applied to the entries [first, stop) of the last axis of every sample.
+
+    Notes:
+        Where a sample is one vector, its numbers are the rows of the column: they have no axis of their own.
+    """
+    values: Array = np.array(column.values)
+    if values.ndim > 1 or column.lengths is None:
+        part: Any = (..., slice(first, stop))
+    else:
+        place = np.arange(len(values)) - np.repeat(column.starts, column.lengths)
+        part = (place >= first) & (place < stop)
+    values[part] = change(values[part])
+    return replace(column, values=values)
+
+
 def refuse(block: Block, bad: Array, reason: Callable[[int], str]) -> Result:
     """Return the block without its bad samples, and these with their reasons.
 

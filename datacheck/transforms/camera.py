@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from datacheck.errors import UsageError
-from datacheck.sample import ArraySpec, Block, Column
+from datacheck.sample import ArraySpec, Block
 from datacheck.schema.values import Strings
-from datacheck.transforms.base import Array, Result, Specs, Transform, with_columns
+from datacheck.transforms.base import Result, Specs, Transform, with_columns, with_part
 
 
 class Camera(Transform):
@@ -28,7 +28,7 @@ class Camera(Transform):
     """
 
     name: ClassVar[str] = "camera"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     lists: ClassVar[tuple[str, ...]] = ("fields",)
     fields: Strings
     to: Literal["opengl", "opencv"]
@@ -51,11 +51,4 @@ class Camera(Transform):
     def apply(self, block: Block) -> Result:
         """Return the block with y and z negated."""
         present = [name for name in self.fields if name in block.fields]
-        return [with_columns(block, {name: _turned(block.fields[name]) for name in present})], []
-
-
-def _turned(column: Column) -> Column:
-    values: Array = np.array(column.values)
-    part = values.reshape(len(column), -1, values.shape[-1]) if column.lengths is None else values
-    part[..., 1:3] = -part[..., 1:3]
-    return replace(column, values=values)
+        return [with_columns(block, {n: with_part(block.fields[n], 1, 3, np.negative) for n in present})], []

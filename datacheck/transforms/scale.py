@@ -13,7 +13,7 @@ from datacheck.errors import UsageError
 from datacheck.sample import ArraySpec, Block, Column
 from datacheck.schema.units import ANGLE, LENGTH, TIME, UNITS
 from datacheck.schema.values import Strings, one_of
-from datacheck.transforms.base import Array, Result, Specs, Transform, with_columns
+from datacheck.transforms.base import Array, Result, Specs, Transform, with_columns, with_part
 
 
 class Scale(Transform):
@@ -31,7 +31,7 @@ class Scale(Transform):
     """
 
     name: ClassVar[str] = "scale"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     lists: ClassVar[tuple[str, ...]] = ("fields",)
     fields: Strings
     to: Annotated[str, one_of(UNITS, "unit")]
@@ -73,14 +73,13 @@ class Scale(Transform):
         """Return the block with the fields in the new unit."""
         factor = ratio(self.unit or "", self.to)
         present = [name for name in self.fields if name in block.fields]
-        columns = {n: replace(block.fields[n], values=self._scaled(block.fields[n], factor)) for n in present}
-        return [with_columns(block, columns)], []
+        return [with_columns(block, {name: self._scaled(block.fields[name], factor) for name in present})], []
 
-    def _scaled(self, column: Column, factor: Fraction | float) -> Array:
-        part = slice(None) if self.columns is None else slice(*self.columns)
-        values = np.array(column.values)
-        values[..., part] = _times(values[..., part], factor)
-        return values
+    def _scaled(self, column: Column, factor: Fraction | float) -> Column:
+        if self.columns is None:
+            return replace(column, values=_times(column.values, factor))
+        first, stop = self.columns
+        return with_part(column, first, stop, lambda values: _times(values, factor))
 
 
 def ratio(old: str, new: str) -> Fraction | float:
