@@ -314,6 +314,8 @@ def _noted(schema: Schema, spec: FieldSpec, where: Where) -> Iterator[Complaint]
     each = schema.samples.each
     if spec.at is None or not spec.at.startswith("@"):
         return
+    if spec.file is not None and spec.file.lower().endswith(".xml"):
+        return  # an attribute of an element is a value of its file, of this name
     if spec.file is not None:
         yield (*where, "at"), f"{spec.at} names an attribute of the sample itself; a field with file has none"
     elif each == "episode":

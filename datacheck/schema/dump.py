@@ -22,9 +22,16 @@ class _Flow(yaml.SafeDumper):
         self.depth -= 1
         return node
 
+    def represent_str(self, data: str) -> Any:
+        """Return a text as one line: whoever adds a comment to a line finds the value whole."""
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style='"' if "\n" in data or "\r" in data else None)
+
     def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:  # noqa: FBT001
         del flow_style
         return super().represent_sequence(tag, sequence, flow_style=True)
+
+
+_Flow.add_representer(str, _Flow.represent_str)
 
 
 def dump_schema(schema: Schema) -> str:

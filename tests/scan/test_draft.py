@@ -4,6 +4,7 @@ import json
 import math
 import pickle
 import shlex
+import shutil
 
 import h5py
 import numpy as np
@@ -839,3 +840,34 @@ def test_many_lists_of_like_size_are_lists_of_records(tmp_path):
         rows = [{"instruction": f"Say {i} {n} " * 9, "output": "yes"} for n in range(40)]
         (tmp_path / f"{i:03}.json").write_bytes(orjson.dumps(rows))
     assert parse_schema(draft(tmp_path).text).samples.each == "line"
+
+
+def test_a_draft_of_a_folder_with_a_line_break_in_its_name_fits_its_files(in_tmp):
+    """The comment of its pattern stood within the pattern, which then fitted no file."""
+    for name in ("a\nb", "a\rb", "a: #b\n\nc"):
+        folder = in_tmp / "data" / name
+        folder.mkdir(parents=True)
+        for i in range(6):
+            np.save(folder / f"{i}.npy", np.random.default_rng(i).normal(size=(20 + i, 3)))
+        schema = parse_schema(draft(in_tmp / "data").text)
+        found = plan_work(schema, list_files(in_tmp / "data"))
+        assert len(found.items) == 6
+        shutil.rmtree(in_tmp / "data")
+
+
+def test_an_attribute_of_an_xml_element_is_drafted_and_read_as_a_value(in_tmp):
+    """LabelImg writes ``verified="yes"``: the draft named an attribute of a sample, which its own scan refused."""
+    for i in range(6):
+        for name in ("images", "annotations"):
+            (in_tmp / "data" / name).mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(i).integers(0, 256, (48, 64, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(in_tmp / f"data/images/{i}.jpg")
+        box = f"<xmin>{i}</xmin><ymin>2</ymin><xmax>30</xmax><ymax>40</ymax>"
+        (in_tmp / f"data/annotations/{i}.xml").write_text(
+            '<annotation verified="yes"><size><width>64</width><height>48</height><depth>3</depth></size>'
+            f"<object><name>cup</name><bndbox>{box}</bndbox></object></annotation>"
+        )
+    schema = parse_schema(draft(in_tmp / "data").text)
+    assert schema.fields["@verified"].file == "annotations/{id}.xml"
+    report = run_scan(schema, Request(in_tmp / "data")).report
+    assert (report.valid, [f.code for f in report.findings]) == (6, [])
