@@ -270,6 +270,23 @@ def test_empty_boxes_are_a_warning_and_sizes_of_zero_an_error():
     assert said(BOXES, *rows) == [("DC409", "zero", "error", [2]), ("DC409", "empty", "warning", [1])]
 
 
+def test_boxes_as_shares_of_their_picture_among_boxes_in_pixels_are_named():
+    schema = """
+fields:
+  i: {role: image, shape: [H, W, 3]}
+  b: {role: boxes, shape: [N, 4], unit: px, pixels_of: i}
+duplicates: {exact: off}
+"""
+    picture = np.zeros((48, 64, 3), np.uint8)
+    rows = [
+        {"i": picture, "b": np.array([[3.0, 4, 30, 40], [0, 0, 1, 1]])},
+        {"i": picture, "b": np.array([[0.1, 0.1, 0.6, 0.9]])},
+        {"i": np.zeros((2, 2, 3), np.uint8), "b": np.array([[0.0, 0, 1, 1]])},  # a picture of 2 by 2 pixels
+    ]
+    found = [f for f in said(schema, *rows) if f[0] == "DC409"]
+    assert found == [("DC409", "normalised", "error", [1])]
+
+
 # ------------------------------------------------------------------------------------------ masks and segments
 
 

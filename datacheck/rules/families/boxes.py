@@ -18,6 +18,7 @@ Array = np.ndarray[Any, Any]
 
 _FEW = 4096  # points that are tried first: most boxes hold one of them
 _EDGE = 1.0  # pixels beside a picture that are no fault: some count from 0, some from 1
+_PICTURE = 8  # fewest pixels of a picture's edge at which a box of one pixel is none that somebody drew
 _STATS = ("boxes", "zero", "flat", "nan", "empty", "first")
 
 
@@ -125,8 +126,8 @@ def degenerate_box(rows: Rows, case: Case) -> Iterator[Failure]:
 
     What:
         Sizes are above 0, no box is all zeros, every number is one. With ``encloses`` each box holds a point (warning).
-        With ``pixels_of`` the centre of each box lies in the picture (error), and the box does, but for one pixel
-        (warning).
+        With ``pixels_of`` the centre of each box lies in the picture and not all boxes in its first pixel (errors), and
+        each box does, but for one pixel (warning).
     Why it matters:
         A size of 0 gives an infinite or NaN regression target; an empty box teaches to see what is not there.
     Measure:
@@ -198,6 +199,18 @@ def _outside(rows: Rows, name: str, spec: FieldSpec, picture: str) -> Iterator[F
 
     reach, away = beyond("box_ends"), beyond("box_centres") > _EDGE
     where = f" ({spec.file})" if spec.file else ""
+    ends = rows[f":{name}:box_ends"]
+    tiny = known & (ends.min(axis=1) >= 0) & (ends.max(axis=1) <= 1) & (edge.min(axis=1) >= _PICTURE)
+    if tiny.any():
+        yield Failure(
+            tiny,
+            f"{name}{where}: all boxes of {counted(int(tiny.sum()))} lie within the first pixel of {picture}.",
+            measured={"pixels": float(ends[tiny].max())},
+            cause=Cause("divided by the width and height of the picture: shares of it, not pixels", "normalised"),
+            fix="Multiply x by the width of the picture and y by its height.",
+            kind="normalised",
+            extra=(name,),
+        )
     if away.any():
         yield Failure(
             away,
