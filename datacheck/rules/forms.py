@@ -51,7 +51,8 @@ _SEVERAL = frozenset([
     "absolute", "agree", "at_high", "at_low", "at_minus", "at_plus", "average", "bands", "box_centres", "box_ends",
     "broken", "centroid", "channels", "classes", "column_mean", "column_scatter", "column_step", "column_unit",
     "column_whole", "compared", "course", "course_range", "dark", "delta", "det", "dims", "end", "excess",
-    "flat_axis", "frozen", "funnel", "inside", "lens", "longer", "lower", "max", "mean", "middle", "min", "minhash",
+    "flat_axis", "frozen", "funnel", "inside", "lens", "longer", "lost", "lower", "max", "mean", "middle", "min",
+    "minhash",
     "mixed", "off", "pairs", "pauses", "posed", "purity", "size", "sizes", "stated", "std", "stored", "strain",
     "sway", "unit", "upper", "variance", "wxyz", "xyzw",
 ])  # fmt: skip

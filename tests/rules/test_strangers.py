@@ -74,6 +74,18 @@ def test_gaps_are_told_against_the_steps_of_their_own_clocks():
     assert alone == "2 samples have 2 gaps above 1.5 median steps of 300 s."
 
 
+@pytest.mark.parametrize(("hours", "told"), [(24, False), (1_900, False), (2_300, True), (9_999, True)])
+def test_one_long_gap_is_told_by_the_time_that_it_takes(hours, told):
+    """Of 17,420 hourly rows 9,999 were gone: one gap among 7,420 steps, below the share of gaps."""
+    schema = {"fields": {"t": {"role": "timestamp", "shape": ["T"], "unit": "s"}}}
+    rows = np.delete(np.arange(20_000) * 3600, np.s_[5_000 : 5_000 + hours])
+    answer = found(schema, [{"t": rows}, {"t": np.arange(20_000) * 3600}])
+    assert ("DC502" in answer) is told
+    if told:
+        share = round(100 * hours / 19_999)
+        assert answer["DC502"].message.endswith(f"1.5 median steps of 3,600 s, which take up to {share}% of the time.")
+
+
 def test_a_goal_that_stands_still_was_not_clipped():
     """A goal pose is constant in each episode: the largest one fills a whole episode, and nobody clipped it."""
     rng = np.random.default_rng(0)

@@ -21,12 +21,12 @@ _IRREGULAR = 0.1  # share of the steps above which long ones are how these data 
 RATIOS = (1.05, 1.1, 1.25, 1.5, 1.75, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
 
 
-@measure("timing", version=2, applies=of_role("timestamp"))
+@measure("timing", version=3, applies=of_role("timestamp"))
 def timing(column: Column, spec: FieldSpec) -> Columns:
     """How time runs, in the field's unit.
 
     `steps` between time stamps; `back` and `still`: those below and equal to 0; `step`: their median; `longer`: how
-    many are above the median by each of `RATIOS`.
+    many are above the median by each of `RATIOS`; `lost`: which share of the time these take beyond the median.
     """
     del spec
     if not is_numeric(column) or column.lengths is None or column.values.shape[1:] not in {(), (1,)}:
@@ -45,19 +45,24 @@ def timing(column: Column, spec: FieldSpec) -> Columns:
     median = np.zeros(len(column))
     median[full] = step[order][middle[full]]
     above = step[:, None] > np.array(RATIOS) * np.maximum(median, 0)[sample][:, None]
+    with np.errstate(over="ignore", invalid="ignore"):  # times near the end of float64
+        beyond = np.ascontiguousarray(np.where(above, (step - median[sample])[:, None], 0).T)
+        span = reduced(np.add, np.maximum(step, 0), count)
+        lost = np.nan_to_num(reduced(np.add, beyond, count) / np.where(span > 0, span, 1)).T
     columns = {
         "steps": count,
         "back": reduced(np.add, step < 0, count),
         "still": reduced(np.add, step == 0, count),
         "step": median,
         "longer": reduced(np.add, np.ascontiguousarray(above.T), count).T,
+        "lost": lost,
     }
     return {name: Measured(values, full) for name, values in columns.items()}
 
 
 @rule(
     "DC502", "bad-timestamps", Severity.ERROR, Level.SAMPLE, measures=(timing,), needs=("DC109", "DC122", "DC221"),
-    applies=of_role("timestamp"), defaults={"gap": 1.5, "share": 0.001},
+    applies=of_role("timestamp"), defaults={"gap": 1.5, "share": 0.001, "lost": 0.1},
 )  # fmt: skip
 def bad_timestamps(rows: Rows, case: Case) -> Iterator[Failure]:
     """Time stands still, runs backwards, or has gaps.
@@ -73,7 +78,7 @@ def bad_timestamps(rows: Rows, case: Case) -> Iterator[Failure]:
         The recording pauses on purpose: raise ``share``, or split the episode.
     Options:
         gap: a step is a gap above so many median steps (1.5; one of 1.05, 1.1, 1.25, 1.5, 1.75, 2, 3, 5, 10, 30, 100).
-        share: share of gaps allowed (0.001).
+        share: share of gaps allowed (0.001). lost: share of the time that gaps may take, however few they are (0.1).
     Bad::
 
         schema: {fields: {t: {role: timestamp, shape: [T], unit: s}}}
@@ -112,21 +117,23 @@ def bad_timestamps(rows: Rows, case: Case) -> Iterator[Failure]:
             )
     place = int(np.argmin(np.abs(np.array(RATIOS) - float(case.options["gap"]))))
     gaps = rows["longer"][:, place]
-    gappy = known & ~back & ~still & (gaps > float(case.options["share"]) * rows["steps"])
+    many = gaps > float(case.options["share"]) * rows["steps"]
+    gappy = known & ~back & ~still & (many | (rows["lost"][:, place] > float(case.options["lost"])))
     gappy &= gaps <= _IRREGULAR * rows["steps"]
     if gappy.any():
         yield _gappy(rows, case, gappy, place)
 
 
 def _gappy(rows: Rows, case: Case, gappy: Array, place: int) -> Failure:
-    gaps = rows["longer"][:, place]
+    gaps, lost = rows["longer"][:, place], float(rows["lost"][gappy, place].max())
     steps = rows["step"][gappy] * factor(case.spec.unit or "s")
     least, most = (shown(float(end), "s") for end in (steps.min(), steps.max()))
     usual = f"median steps of {least}" if least == most else f"of their own median steps ({least} to {most})"
     return Failure(
         gappy,
-        f"{those(gappy, 'have')} {counted(int(gaps[gappy].sum()), 'gap')} above {RATIOS[place]:g} {usual}.",
-        measured={"gaps": int(gaps[gappy].sum())},
+        f"{those(gappy, 'have')} {counted(int(gaps[gappy].sum()), 'gap')} above {RATIOS[place]:g} {usual}"
+        f"{f', which take up to {lost:.0%} of the time' if lost > float(case.options['lost']) else ''}.",
+        measured={"gaps": int(gaps[gappy].sum()), "lost": lost},
         severity=Severity.WARNING,
         fix="Split the episodes at the gaps, or fill them.",
         kind="gaps",
