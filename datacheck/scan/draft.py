@@ -449,7 +449,11 @@ def _extending(fit: _Fit, listing: Listing, data: Path) -> Draft:
         elif name in look.fields and not _alike(look.fields[name], spec):
             notes.append(f"{name}: not of the shape {list(spec.shape or ())} or the kind that {fit.name} declares")
     axes = name_axes(look.fields, episodes=any("T" in (spec.shape or ()) for spec in schema.stored.values()))
-    guesses |= {name: guess(name, seen, axes, look.samples, str(data)) for name, seen in sorted(more.items())}
+    exceeded = exceeded_limit({*schema.fields, *more, *(name for change in schema.when.values() for name in change)})
+    if exceeded:
+        guesses[ANY] = Guess({}, (exceeded,))
+    else:
+        guesses |= {name: guess(name, seen, axes, look.samples, str(data)) for name, seen in sorted(more.items())}
     described = set(listing.entries.paths).difference(plan_work(schema, listing).unclaimed)
     if fit.files:
         template = file_templates(schema.model_copy(update={"samples": SamplesSpec(files=(fit.files,))}))[0]

@@ -234,6 +234,14 @@ def test_more_fields_than_a_schema_may_declare_are_drafted_as_any(tmp_path):
         assert ("'*': {}    # inferred: 1,001 fields; a schema declares at most 1,000\n" in made) == (declared == 1)
 
 
+def test_more_fields_than_a_schema_may_declare_are_drafted_as_any_beside_those_of_a_built_in_one(tmp_path):
+    robomimic(tmp_path / "d/demo.hdf5", "actions", ("states", *(f"obs/a{n:04}" for n in range(1_000))))
+    made = draft(tmp_path / "d").text
+    assert "extends: robomimic" in made
+    assert "'*': {}    # inferred: 1,010 fields; a schema declares at most 1,000\n" in made
+    assert list(parse_schema(made).fields) == [*load_schema("robomimic").fields, "*"]
+
+
 def test_empty_files_and_a_video_beside_a_table_do_not_hide_it(tmp_path):
     """A LeRobot dataset whose meta files are empty is drafted from its table."""
     folder = tmp_path / "d"
