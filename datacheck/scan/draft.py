@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 
@@ -39,7 +40,9 @@ MOST = 200  # samples looked at
 _FILES = 40  # files looked into
 _VIDEOS, _STORES = frozenset({".mp4", ".m4v", ".mov"}), frozenset({".hdf5", ".h5", ".zarr"})
 _KEPT = frozenset({"index", EPISODE})  # columns by which LeRobot finds its rows
+_SHOWN = 100  # characters of a name
 _PASSED = 6  # names of values that are not read, in one line
+_NAME, _PATH, _AXES = 240, 2000, 62  # of a field, as no cache holds it: bytes of a part of its name, of all, its axes
 _PICTURES = frozenset({".jpg", ".jpeg", ".png"})
 _LINES = (".jsonl", ".ndjson", ".jsonl.gz")
 _DOCUMENTS, _MANY = 200, 20  # JSON documents that are looked into; records in each that are rather samples
@@ -76,6 +79,8 @@ class Look(NamedTuple):
         failed: how many could not be.
         passed: names of values of a kind that is not read.
         taken: near names by the field that they were read for.
+        odd: names of fields that few samples have and no cache can hold; a build leaves them out where no schema lists
+            them.
     """
 
     fields: dict[str, Seen]
@@ -84,6 +89,7 @@ class Look(NamedTuple):
     failed: int
     passed: list[str]
     taken: dict[str, str]
+    odd: list[str]
 
     @property
     def notes(self) -> list[str]:
@@ -91,7 +97,9 @@ class Look(NamedTuple):
         notes = [f"could not be read: {reason}" for reason in self.unread]
         more, looked = self.failed - len(self.unread), self.samples + self.failed
         notes += [f"could not be read: {more:,} more of {looked:,} that were looked at"] * (more > 0)
-        return notes + [f"of a kind that is not read: {listed(self.passed, _PASSED)}"] * bool(self.passed)
+        notes += [f"of a kind that is not read: {listed(self.passed, _PASSED)}"] * bool(self.passed)
+        said = "left out, as few samples have them and no cache can hold such a name or shape: "
+        return notes + [said + listed([name[:_SHOWN] for name in self.odd], _PASSED)] * bool(self.odd)
 
 
 def draft(data: Path) -> Draft:
@@ -586,7 +594,16 @@ def _look(schema: Schema, listing: Listing, files: int = 0) -> Look:
             for seen in found.values():
                 seen.thinned |= len(chosen) < (files or len(items))
             fields |= found
-    return Look(fields, samples, unread[:3], failed, sorted(passed), taken)
+    odd = sorted(name for name, seen in fields.items() if 2 * seen.samples < samples and not _is_stored(name, seen))
+    kept = {name: seen for name, seen in fields.items() if name not in odd}
+    return Look(kept, samples, unread[:3], failed, sorted(passed), taken, odd)
+
+
+def _is_stored(name: str, seen: Seen) -> bool:
+    """Tell whether a cache can hold a field of such a name and shape."""
+    parts = [quote(part, errors="surrogatepass") for part in name.split("/")]
+    short = all(0 < len(part) <= _NAME for part in parts) and sum(map(len, parts)) <= _PATH and "\0" not in name
+    return short and 0 not in (seen.item or ()) and max(map(int, seen.ndims), default=0) < _AXES
 
 
 # ------------------------------------------------------------------------------------------------- text

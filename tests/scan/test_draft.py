@@ -17,6 +17,7 @@ from PIL import Image
 
 from datacheck.cli.init import init
 from datacheck.errors import UsageError
+from datacheck.pipeline import build
 from datacheck.scan import Request, run_scan, scan
 from datacheck.scan.axes import name_axes
 from datacheck.scan.draft import draft
@@ -240,6 +241,28 @@ def test_more_fields_than_a_schema_may_declare_are_drafted_as_any_beside_those_o
     assert "extends: robomimic" in made
     assert "'*': {}    # inferred: 1,010 fields; a schema declares at most 1,000\n" in made
     assert list(parse_schema(made).fields) == [*load_schema("robomimic").fields, "*"]
+
+
+ODD = {
+    "no name": {"": "a"}, "a NUL": {"a\0b": np.zeros(3)},
+    "a long name": {"n" * 250: np.zeros(3)}, "a long name of three bytes a letter": {"\u6c49" * 60: np.zeros(3)},
+    "an axis of size 0": {"odd": np.zeros((4, 0))}, "many axes": {"odd": np.zeros([1] * 63)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_a_field_of_one_sample_that_no_cache_can_hold_is_named_and_not_drafted(tmp_path, odd):
+    """A build leaves such a field out where no schema lists it, and refuses one that it is to store."""
+    (tmp_path / "d").mkdir()
+    for i in range(12):
+        values = {"x": np.random.default_rng(i).random(4)} | (odd if i == 5 else {})
+        (tmp_path / f"d/{i:02}.pkl").write_bytes(pickle.dumps(values))
+    made = draft(tmp_path / "d").text
+    schema = parse_schema(made)
+    assert list(schema.fields) == ["x"]
+    assert f"left out, as few samples have them and no cache can hold such a name or shape: " in made
+    (built,) = build(schema, tmp_path / "d", tmp_path / "cache")
+    assert (built.samples, built.valid) == (12, 12)
 
 
 def test_empty_files_and_a_video_beside_a_table_do_not_hide_it(tmp_path):
