@@ -79,8 +79,8 @@ class Look(NamedTuple):
         failed: how many could not be.
         passed: names of values of a kind that is not read.
         taken: near names by the field that they were read for.
-        odd: names of fields that few samples have and no cache can hold; a build leaves them out where no schema lists
-            them.
+        odd: names of fields that no cache can hold and few samples have (a build leaves them out where no schema lists
+            them), or that are empty.
     """
 
     fields: dict[str, Seen]
@@ -98,7 +98,7 @@ class Look(NamedTuple):
         more, looked = self.failed - len(self.unread), self.samples + self.failed
         notes += [f"could not be read: {more:,} more of {looked:,} that were looked at"] * (more > 0)
         notes += [f"of a kind that is not read: {listed(self.passed, _PASSED)}"] * bool(self.passed)
-        said = "left out, as few samples have them and no cache can hold such a name or shape: "
+        said = "left out, as no cache can hold a field of such a name or shape: "
         return notes + [said + listed([name[:_SHOWN] for name in self.odd], _PASSED)] * bool(self.odd)
 
 
@@ -594,7 +594,8 @@ def _look(schema: Schema, listing: Listing, files: int = 0) -> Look:
             for seen in found.values():
                 seen.thinned |= len(chosen) < (files or len(items))
             fields |= found
-    odd = sorted(name for name, seen in fields.items() if 2 * seen.samples < samples and not _is_stored(name, seen))
+    few = {name for name, seen in fields.items() if not name or 2 * seen.samples < samples}  # "" names no field
+    odd = sorted(name for name in few if not _is_stored(name, fields[name]))
     kept = {name: seen for name, seen in fields.items() if name not in odd}
     return Look(kept, samples, unread[:3], failed, sorted(passed), taken, odd)
 

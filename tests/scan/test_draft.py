@@ -260,9 +260,20 @@ def test_a_field_of_one_sample_that_no_cache_can_hold_is_named_and_not_drafted(t
     made = draft(tmp_path / "d").text
     schema = parse_schema(made)
     assert list(schema.fields) == ["x"]
-    assert f"left out, as few samples have them and no cache can hold such a name or shape: " in made
+    assert "left out, as no cache can hold a field of such a name or shape: " in made
     (built,) = build(schema, tmp_path / "d", tmp_path / "cache")
     assert (built.samples, built.valid) == (12, 12)
+
+
+def test_an_empty_name_is_drafted_for_no_sample(tmp_path):
+    """Rules crashed on a field that is called so."""
+    (tmp_path / "d").mkdir()
+    for i in range(6):
+        points = np.random.default_rng(i).random((21, 3))
+        (tmp_path / f"d/{i:02}.pkl").write_bytes(pickle.dumps({"x": points[0], "": points}))
+    schema = parse_schema(draft(tmp_path / "d").text)
+    assert list(schema.fields) == ["x"]
+    assert run_scan(schema, Request(tmp_path / "d", output=tmp_path / "run")).report.exit_code == 0
 
 
 def test_empty_files_and_a_video_beside_a_table_do_not_hide_it(tmp_path):
