@@ -305,12 +305,16 @@ def _of_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft | No
     main = min(kept, key=partial(_rank, kept, listing))
     fields: dict[str, Seen] = {}
     places: dict[str, tuple[Part, dict[str, Any]]] = {}
+    unsaid: list[str] = []
     for part in sorted(kept, key=lambda one: (len(looks[one].fields) > 1, one is not main)):  # one array has one name
         several = len(looks[part].fields) > 1
         for inner, seen in looks[part].fields.items():
             name = _free(part, inner if several or not part.name else part.name, inner, fields)
             place: dict[str, Any] = {} if part is main else {"file": part.pattern}
             if several and (part is not main or name != inner):
+                if inner.startswith("@") or "{" in inner or "}" in inner:
+                    unsaid.append(inner)
+                    continue
                 place["at"] = inner
             fields[name], places[name] = seen, (part, place | ({"optional": True} if part.optional else {}))
     axes = name_axes(fields, episodes=False)
@@ -320,6 +324,7 @@ def _of_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft | No
         found = guess(name, seen, axes, looks[part].samples, f"{_name(data)} {part.pattern}")
         guesses[name] = replace(found, spec=place | found.spec)
     left = _others(listing, {path for part in kept for path in part.paths})
+    left += [f"left out, as at: means something else by such a name: {listed(unsaid, _PASSED)}"] * bool(unsaid)
     unread = [note for part in parts for note in looks[part].notes]
     most, why = max(looks[part].samples for part in kept), f"{len(main.paths):,} samples of {len(kept)} files each"
     said = _guessed(head | {"samples": {"files": main.pattern}}, listing, [path for one in kept for path in one.paths])

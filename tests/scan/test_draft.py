@@ -276,6 +276,21 @@ def test_an_empty_name_is_drafted_for_no_sample(tmp_path):
     assert run_scan(schema, Request(tmp_path / "d", output=tmp_path / "run")).report.exit_code == 0
 
 
+@pytest.mark.parametrize("name", ["@a", "@", "{x}{0}{", "{id}", "}", "*", "a[0]", "a:b", "-rf", "/a", "a//b", " "])
+def test_names_in_a_file_beside_the_samples_own_end_no_draft(tmp_path, name):
+    """Of one of them `at:` would mean an attribute, or a placeholder."""
+    (tmp_path / "d").mkdir()
+    for i in range(12):
+        rng = np.random.default_rng(i)
+        Image.fromarray(rng.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(tmp_path / f"d/{i:02}.png")
+        said = {"label": i % 3, "box": rng.random(4).tolist()} | ({name: "a"} if i == 5 else {})
+        (tmp_path / f"d/{i:02}.json").write_text(json.dumps(said))
+    made = draft(tmp_path / "d").text
+    fields = parse_schema(made).fields
+    assert {"label", "box"} <= fields.keys()
+    assert ("left out, as at:" in made) == (name[:1] in ("@", "{", "}"))
+
+
 def test_empty_files_and_a_video_beside_a_table_do_not_hide_it(tmp_path):
     """A LeRobot dataset whose meta files are empty is drafted from its table."""
     folder = tmp_path / "d"
