@@ -332,7 +332,7 @@ def chosen(asked: argparse.Namespace) -> list[tuple[str, str]]:
     return pairs[: asked.number]
 
 
-def tried(kind: str, name: str, seed: int, given: Sound, server: Server) -> Life | None:
+def tried(kind: str, name: str, seed: int, given: Sound, server: Server, *, keep: bool) -> Life | None:
     """Run one pair; return None where it cannot be written."""
     place = Path(tempfile.mkdtemp(dir=given.folder.parent))
     os.chdir(place)
@@ -341,10 +341,13 @@ def tried(kind: str, name: str, seed: int, given: Sound, server: Server) -> Life
         EXTREMES[name](case, Random(f"{kind} {name} {seed}"))
         written(case, place / "data")
     except UnfitError:
+        os.chdir(given.folder)
+        shutil.rmtree(place, ignore_errors=True)
         return None
     life = lived(case, given, server)
     os.chdir(given.folder)
-    shutil.rmtree(place, ignore_errors=True)
+    if not (keep and life.wrong):
+        shutil.rmtree(place, ignore_errors=True)
     return life
 
 
@@ -362,7 +365,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--extreme", nargs="*", help="parts of the names of extremes")
     parser.add_argument("--number", type=int)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--keep", type=Path, help="an empty folder, where all stays: the data of a pair, its runs")
+    parser.add_argument(
+        "--keep", type=Path, help="a new folder, where what was wrong stays: the data of a pair, its runs"
+    )
     asked = parser.parse_args(argv)
     documents.MOST_SECONDS = CLOCK
     home = (asked.keep or Path(tempfile.mkdtemp(prefix="extremes-"))).resolve()
@@ -376,7 +381,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for kind, name in chosen(asked):
         if kind not in known:
             known[kind] = sound(kind, server, home / f"sound-{kind}")
-        life = tried(kind, name, asked.seed, known[kind], server)
+        life = tried(kind, name, asked.seed, known[kind], server, keep=bool(asked.keep))
         if life is None:
             unfit += 1
             continue
@@ -386,7 +391,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for what, wrong, text in life.wrong:
             causes[wrong].append(what)
             print(f"{kind}, {name}: {what}: {wrong}", flush=True)
-            print(f"    {Path(__file__).name} --kind {kind} --extreme {name!r} --seed {asked.seed}", flush=True)
+            print(f"    python {sys.argv[0]} --kind {kind} --extreme {name!r} --seed {asked.seed}", flush=True)
             print("    " + text.strip().replace("\n", "\n    "), flush=True)
     table(done, bad)
     print(
