@@ -143,7 +143,7 @@ _ROLES: tuple[tuple[str, str, Callable[[Seen], bool]], ...] = (
     ("joints", r"", _hand),
     ("points", POINT_NAMES, lambda s: bool(s.item) and _width(s) == 3),
     ("id", _IDS, _numbers_samples),
-    ("timestamp", r"time|stamp", lambda s: _flat(s) and _clock(s) and not _flags(s)),
+    ("timestamp", r"time|stamp|(?<![a-z])dates?(?![a-z])", lambda s: _flat(s) and _clock(s) and not _flags(s)),
     ("reward", r"reward|^rew$", _flat),
     ("done", r"done|terminal|is_last", lambda s: _flat(s) and _flags(s) and s.ends in ([], [1, 1])),
     ("mask", r"mask", _flags),

@@ -928,3 +928,19 @@ def test_an_attribute_of_an_xml_element_is_drafted_and_read_as_a_value(in_tmp):
     assert schema.fields["@verified"].file == "annotations/{id}.xml"
     report = run_scan(schema, Request(in_tmp / "data")).report
     assert (report.valid, [f.code for f in report.findings]) == (6, [])
+
+
+def test_a_column_of_dates_is_drafted_as_time(in_tmp):
+    """As numbers in a measured range, rows out of order were fit, and those of next year a false error."""
+    (in_tmp / "data").mkdir()
+    for i in range(6):
+        days = np.datetime64(f"201{i}-01-01") + np.arange(40)
+        rows = "".join(f"{day} 00:00:00,{n * 0.37 + i:.2f},{n % 7}\n" for n, day in enumerate(days.tolist()))
+        (in_tmp / f"data/{i}.csv").write_text("date,candidate,update\n" + rows)
+    schema = parse_schema(draft(in_tmp / "data").text)
+    assert {n for n, s in schema.fields.items() if s.role == "timestamp"} == {"date"}
+    lines = (in_tmp / "data/3.csv").read_text().split("\n")
+    (in_tmp / "data/3.csv").write_text("\n".join([lines[0], *lines[21:41], *lines[1:21]]) + "\n")
+    assert [f.code for f in run_scan(schema, Request(in_tmp / "data")).report.findings if f.severity == "error"] == [
+        "DC502"
+    ]
