@@ -65,7 +65,7 @@ def chain_of(document: Mapping[str, Any]) -> tuple[Grid, Chain]:
     if inner["index_codecs"] != _INDEX or at not in {"start", "end"}:
         msg = "an index that is not bytes and crc32c"
         raise ValueError(msg)
-    grid = Grid(layout.zarr_type(document["data_type"]), tuple(shape), shard[0], chunk[0])
+    grid = Grid(layout.type_of(document), tuple(shape), shard[0], chunk[0])
     return grid, Chain(_codec(inner["codecs"], grid), _separator(document), sharded, at == "start")
 
 

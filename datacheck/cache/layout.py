@@ -125,6 +125,19 @@ def zarr_type(dtype: str) -> str:
     return name
 
 
+def type_of(document: Mapping[str, Any]) -> str:
+    """Return the dtype of an array, as Zarr v3 spells it: NumPy takes None for float64, and ">f8" and "d" as well.
+
+    Raises:
+        KeyError, TypeError, ValueError: no plain type of Zarr v3 is said.
+    """
+    dtype = document["data_type"]
+    if not isinstance(dtype, str) or dtype not in _TYPES:
+        msg = f"data_type {str(dtype)[:40]!r}; a cache holds plain numbers and bool only"
+        raise ValueError(msg)
+    return dtype
+
+
 @dataclass(frozen=True, slots=True)
 class Grid:
     """How one array is cut: `shape` in all, `shard` rows per file, `chunk` rows per inner chunk (both divide evenly).
@@ -395,7 +408,7 @@ def grid_of(document: Mapping[str, Any]) -> tuple[Grid, Codec] | None:
         (sharding,) = document["codecs"]
         chain = sharding["configuration"]
         shape, shard = document["shape"], document["chunk_grid"]["configuration"]["chunk_shape"]
-        grid = Grid(document["data_type"], tuple(shape), shard[0], chain["chunk_shape"][0])
+        grid = Grid(type_of(document), tuple(shape), shard[0], chain["chunk_shape"][0])
         codec = Codec.of(chain["codecs"][1:])
         if codec is None:
             return None
