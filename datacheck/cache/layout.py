@@ -208,9 +208,9 @@ def ends_of(lengths: Array, total: int) -> Array:
         ValueError: one is negative, or they are more together.
     """
     ends = np.cumsum(lengths, dtype=np.int64)
-    # a sum that does not fit into 64 bits is smaller than the one before, as no length is more than a file has bytes
+    # a sum that does not fit into 64 bits is smaller than the one before, as no length is above `total`
     if len(ends) and (lengths.min() < 0 or lengths.max() > total or (ends[1:] < ends[:-1]).any() or ends[-1] > total):
-        msg = f"lengths that are negative, or add up to more than {total:,} bytes"
+        msg = f"lengths that are negative, or add up to more than {total:,}"
         raise ValueError(msg)
     return ends
 

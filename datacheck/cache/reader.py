@@ -266,11 +266,21 @@ class Cache:
         return None if array is None else array.take(self._numbers(indices))
 
     def lengths(self, dim: str, indices: Indices | None = None) -> Array:
-        """Return the rows of samples along a ragged dimension, int64 (samples); of all where `indices` is None."""
+        """Return the rows of samples along a ragged dimension, int64 (samples); of all where `indices` is None.
+
+        Raises:
+            UsageError: no such dimension.
+            CorruptionError: the table is damaged, or all samples have more rows than are stored.
+        """
         if dim not in self._tables:
             msg = f"{self.path}: no ragged dimension {dim!r}; there is {', '.join(self.root.dims) or 'none'}"
             raise UsageError(msg)
-        return self._tables.lengths(dim, None if indices is None else self._numbers(indices))
+        if indices is not None:
+            return self._tables.lengths(dim, self._numbers(indices))
+        lengths, held = self._tables.lengths(dim), self._held_rows(dim)
+        with self._place.sound(layout.rows_path(dim, "length")):
+            layout.ends_of(lengths, held)
+        return lengths
 
     def keys(self, indices: Indices) -> list[str]:
         """Return the keys of samples."""
@@ -376,6 +386,15 @@ class Cache:
             msg = f"{field} is not ragged: use gather"
             raise UsageError(msg)
         return dim
+
+    def _held_rows(self, dim: str) -> int:
+        """Return how many rows are stored along a dimension: who wrote its lengths may say any number."""
+        along = [name for name, spec in self.fields.items() if spec.dim == dim]
+        if along:  # the field of the smallest rows has the fewest chunks, and the smallest index of each shard
+            smallest = min(along, key=lambda name: self.fields[name].item_bytes)
+            return self._arrays[layout.field_path(smallest)].held_rows
+        text = {layout.KEY_DIM: "key", layout.ORIGIN_DIM: "origin"}.get(dim)
+        return 0 if text is None else self._arrays[layout.sample_path(text)].held_rows
 
     def _numbers(self, indices: Indices) -> Array:
         numbers = sample_numbers(indices)

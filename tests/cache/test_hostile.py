@@ -26,6 +26,7 @@ from datacheck.cache import documents, layout, limits, open_cache, reader
 from datacheck.cache.about import about
 from datacheck.cache.codec import Codec
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
+from datacheck.cache.row_tables import RowTables
 from datacheck.cache.store import open_store
 from datacheck.cache.verify import verify
 from datacheck.cache.windows import Windows
@@ -200,7 +201,7 @@ def test_windows_along_half_of_a_surrogate_pair_are_refused_in_words(whole, tmp_
 
 @pytest.mark.parametrize("lengths", [[3, -1, 2], [5], [2**62] * 4, [4, -4] * 3, [2**63 - 1, 2**63 - 1, 4]])
 def test_lengths_that_no_texts_have_are_refused(lengths):
-    with pytest.raises(ValueError, match="lengths that are negative, or add up to more than 4 bytes"):
+    with pytest.raises(ValueError, match=r"lengths that are negative, or add up to more than 4$"):
         layout.ends_of(np.array(lengths), 4)
 
 
@@ -712,6 +713,33 @@ def test_windows_that_make_no_sense_are_a_wrong_request(whole, tmp_path, windows
     cache = open_cache(declaring(whole, tmp_path, windows))
     with pytest.raises(UsageError, match="windows"):
         Windows.of(cache.root.windows)
+
+
+@pytest.mark.parametrize("share", [0.25, 2**40])
+def test_lengths_are_held_to_the_rows_that_are_stored(tmp_path, share):
+    """Windows come from the lengths alone: 1.5 MB had half a billion of them, and a sum of 2 ** 63 less than none."""
+    cache = make_cache(tmp_path, {"points": ArraySpec("float64", (2,), "P")}, [{"points": np.ones((1, 2))}] * 5, k=5)
+    windows = {"dim": "P", "length": 1, "pad": "edge", "short": "pad"}
+    rewritten(cache / "zarr.json", (*ROOT, "windows"), windows)
+    sealed(cache)
+    assert len(CachedDataset(cache)) == open_cache(cache).lengths("P").sum() == 5
+    rows = open_cache(cache)._arrays["fields/points"].held_rows
+    with mock.patch.object(RowTables, "lengths", return_value=np.full(5, int(rows * share))):
+        for read in (lambda: open_cache(cache).lengths("P"), lambda: CachedDataset(cache)):
+            with pytest.raises(CorruptionError, match=r"rows/P/length: .*add up to more than"):
+                read()
+
+
+def test_windows_along_a_dimension_of_no_field_are_damage(whole, tmp_path):
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    for what in ("start", "length"):
+        for above in ("rows", "digests/rows"):
+            shutil.copytree(folder / above / "P" / what, folder / above / "T" / what)
+    rewritten(folder / "zarr.json", (*ROOT, "dims", "T"), 2**47)
+    rewritten(folder / "zarr.json", (*ROOT, "windows"), {"dim": "T", "length": 1, "pad": "edge", "short": "pad"})
+    sealed(folder)
+    with pytest.raises(CorruptionError, match=r"rows/T/length: .*add up to more than 0"):
+        CachedDataset(folder)
 
 
 def test_windows_that_would_take_all_memory_are_damage(whole, tmp_path):
