@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from datacheck.cache import layout, limits
@@ -116,6 +117,15 @@ def check_sizes(said: Mapping[str, Any] | None, fields: Mapping[str, ArraySpec])
     if (most := max(own.values(), default=0)) > limits.WINDOW_STEPS:
         msg = f"windows of {most:,} steps; at most {limits.WINDOW_STEPS:,} are served by default"
         raise ValueError(msg)
+
+
+def check_apart(fields: Iterable[str]) -> None:
+    """Raise `ValueError` where a field lies inside another: an array of Zarr holds no array, and a file no folder."""
+    paths = sorted(layout.field_path(name).replace("/", "\0") for name in fields)  # what lies inside comes next
+    for outer, inner in pairwise(paths):
+        if inner.startswith(outer + "\0"):
+            msg = f"a field inside a field: {inner}".replace("\0", "/")
+            raise ValueError(msg)
 
 
 def spec_of(path: str, document: Mapping[str, Any]) -> ArraySpec | None:

@@ -130,6 +130,7 @@ class Cache:
             if name not in self._arrays:
                 self._place.fail(f"{name}: missing")
         with self._place.sound(layout.ZARR):
+            documents.check_apart(self.fields)
             documents.check_sizes(self.root.windows, self.fields)
         self._share_seen()
 

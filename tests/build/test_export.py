@@ -352,6 +352,21 @@ def test_a_field_that_hdf5_would_call_otherwise_is_refused(tmp_path, name):
     assert export(folder, tmp_path / "to", "npz").samples == 1
 
 
+@pytest.mark.parametrize(("axes", "dim"), [(32, None), (33, None), (31, "T"), (32, "T")])
+def test_a_field_of_more_axes_than_hdf5_has_is_refused(tmp_path, axes, dim):
+    item = (1,) * axes
+    specs = {"actions": ArraySpec("float32", (2,), "T"), "deep": ArraySpec("int8", item, dim)}
+    deep = np.ones((3, *item) if dim else item, np.int8)
+    folder = make_cache(tmp_path / "c", specs, [{"actions": np.ones((3, 2)), "deep": deep}])
+    if axes + (dim is not None) > 32:
+        with pytest.raises(UsageError, match="deep: HDF5 holds no array of more than 32 axes"):
+            export(folder, tmp_path / "to", "robomimic")
+        assert not (tmp_path / "to").exists()
+        assert export(folder, tmp_path / "npz", "npz").samples == 1
+    else:
+        assert export(folder, tmp_path / "to", "robomimic").samples == 1
+
+
 # ---------------------------------------------------------------------------------------------- of all formats
 
 FORMATS = ["robomimic", "webdataset", "npz"]

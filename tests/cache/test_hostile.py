@@ -842,3 +842,16 @@ def test_what_is_said_of_a_field_has_few_values(count, refused):
         return
     with pytest.raises(ValueError, match="more than 2,000 values of a field"):
         documents.spec_of("fields/x", document)
+
+
+def test_a_field_inside_a_field_is_damage(tmp_path):
+    """A build refuses both: an array of Zarr holds no array, and HDF5 ended the export with an internal error."""
+    spec = ArraySpec("float32", (2,))
+    cache = make_cache(tmp_path, {"a/b": spec, "a-x": spec, "c": spec}, [{n: np.ones(2) for n in ("a/b", "a-x", "c")}])
+    assert used(cache)
+    for top in ("fields", "digests/fields"):
+        shutil.copytree(cache / top / "c", cache / top / "a", dirs_exist_ok=True)
+    sealed(cache)
+    with pytest.raises(CorruptionError, match="a field inside a field: fields/a/b"):
+        open_cache(cache)
+    assert any("a field inside a field" in str(problem) for problem in verify(cache, "values"))

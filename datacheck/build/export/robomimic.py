@@ -26,17 +26,26 @@ Array = np.ndarray[Any, Any]
 FILE = "demo.hdf5"
 ACTIONS = "actions"
 _AT_ONCE = 65_536  # keys
+_AXES = 32  # of an array of HDF5
 
 
 def check(cache: Cache) -> None:
     """Raise where a cache cannot be written so.
 
     Raises:
-        UsageError: no field ``actions`` [steps, numbers], or a field whose name HDF5 would take for another.
+        UsageError: no field ``actions`` [steps, numbers], or a field that HDF5 cannot hold: with a name that it would
+            take for another, or too many axes.
     """
     odd = next((name for name in (cache.root.split, *cache.fields) if not _is_name(name)), None)
     if odd is not None:
         msg = f"{cache.path}: HDF5 has no name {odd!r}. Rename it in the schema (at:), or choose another format."
+        raise UsageError(msg)
+    deep = next((n for n, s in cache.fields.items() if len(s.item) + (s.dim is not None) > _AXES), None)
+    if deep is not None:
+        msg = (
+            f"{cache.path}: {deep}: HDF5 holds no array of more than {_AXES} axes. Leave it out when the cache is "
+            "built (transforms: select), or choose another format."
+        )
         raise UsageError(msg)
     spec = cache.fields.get(ACTIONS)
     if spec is None or spec.dim is None or spec.kind != "array" or len(spec.item) != 1:
