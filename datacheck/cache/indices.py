@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,8 +50,19 @@ def runs(start: Array, length: Array, shard: int) -> Array:
 
 def cut(values: Array, lengths: Array) -> list[bytes]:
     """Return the bytes of each text of texts that lie one behind the other."""
-    whole, ends = values.tobytes(), np.cumsum(lengths).tolist()
-    return [whole[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
+    whole = values.tobytes()
+    return [whole[start:end] for start, end in _between(lengths)]
+
+
+def parts(values: Array, lengths: Array) -> list[memoryview]:
+    """Return each text of texts that lie one behind the other, where it lies."""
+    whole = values.data
+    return [whole[start:end] for start, end in _between(lengths)]
+
+
+def _between(lengths: Array) -> Iterator[tuple[int, int]]:
+    ends = np.cumsum(lengths).tolist()
+    return zip([0, *ends], ends, strict=False)
 
 
 def chunks_of(starts: Array, lengths: Array, chunk: int) -> Array:

@@ -14,6 +14,7 @@ SAMPLES = 1 << 32
 CHUNK_BYTES = 4 << 30  # one inner chunk, decoded: of one row
 ROWS_BYTES = 1 << 20  # an inner chunk of several rows, decoded for any of them: 16 times what a build writes
 SAMPLE_BYTES = 4 << 30  # the fixed fields of one sample, and its rows of one other field
+TEXT_BYTES = 512 << 20  # one text or JSON value: as an object of Python it takes up to seven times as much
 WINDOW_BYTES = 1 << 30  # one window as the cache cuts them by default
 WINDOW_STEPS = 1 << 20  # the same, of one field
 WINDOWS_BYTES = 4 << 30  # such windows of one batch

@@ -6,7 +6,6 @@ import mmap
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from operator import methodcaller
 from pathlib import Path
 from typing import Any, Literal, get_args
 from weakref import WeakValueDictionary
@@ -16,7 +15,7 @@ import orjson
 
 from datacheck.cache import documents, layout, limits
 from datacheck.cache.damage import Damage, changed
-from datacheck.cache.indices import all_below, cut, runs, sample_numbers
+from datacheck.cache.indices import all_below, parts, runs, sample_numbers
 from datacheck.cache.lease import lease
 from datacheck.cache.manifest import read_manifest
 from datacheck.cache.owners import samples_of
@@ -34,7 +33,6 @@ Array = np.ndarray[Any, Any]
 Io = Literal["auto", "mmap", "pread"]
 Indices = Sequence[int] | Array
 _MANY_VALUES = 10_000  # of JSON, for each sample of a large batch
-_text = methodcaller("decode", "utf-8", "surrogatepass")
 
 
 class Cache:
@@ -251,15 +249,17 @@ class Cache:
             indices: sample numbers, in any order, repeats allowed.
 
         Raises:
-            UsageError: no such field, or the samples hold more JSON values than are read at once.
+            UsageError: no such field, a text has more than 512 MiB, or the samples hold more JSON values than are read
+                at once.
             IndexError: a sample number is out of range.
             CorruptionError: what is stored is not what was written.
         """
-        values, lengths = self.gather_ragged(field, indices)
+        path, dim = layout.field_path(field), self._dim(field)
+        values, lengths = self._rows(path, dim, self._numbers(indices), most=limits.TEXT_BYTES)
         if self._spec(field).kind == "json":
             self._check_json(field, values, lengths)
-            return self._decoded(layout.field_path(field), values, lengths, _json)
-        return self._decoded(layout.field_path(field), values, lengths, _text)
+            return self._decoded(path, values, lengths, _json)
+        return self._decoded(path, values, lengths, _text)
 
     def present(self, field: str, indices: Indices) -> Array | None:
         """Return which samples have an optional field, bool (samples); None where all must have it."""
@@ -404,10 +404,12 @@ class Cache:
             raise IndexError(msg)
         return numbers
 
-    def _rows(self, path: str, dim: str, numbers: Array, out: Array | None = None) -> tuple[Array, Array]:
+    def _rows(
+        self, path: str, dim: str, numbers: Array, out: Array | None = None, most: int = limits.SAMPLE_BYTES
+    ) -> tuple[Array, Array]:
         array, (start, length) = self._arrays[path], self._tables.rows(dim, numbers)
         array.check_bounds(start, length)
-        array.check_size(int(length.max(initial=0)))
+        array.check_size(int(length.max(initial=0)), most)
         at, total = np.cumsum(length) - length, int(length.sum())
         if total > array.held_rows:  # some samples are asked for twice, or else have rows in common
             self._tables.check_apart(dim, numbers)
@@ -436,18 +438,27 @@ class Cache:
             )
             raise UsageError(msg)
 
-    def _table_texts(self, what: str, dim: str, indices: Indices, decode: Callable[[bytes], Any] = _text) -> list[Any]:
+    def _table_texts(
+        self, what: str, dim: str, indices: Indices, decode: Callable[[memoryview], Any] | None = None
+    ) -> list[Any]:
         path = layout.sample_path(what)
-        return self._decoded(path, *self._rows(path, dim, self._numbers(indices)), decode)
+        values, lengths = self._rows(path, dim, self._numbers(indices), most=limits.TEXT_BYTES)
+        return self._decoded(path, values, lengths, decode or _text)
 
-    def _decoded(self, path: str, values: Array, lengths: Array, decode: Callable[[bytes], Any]) -> list[Any]:
+    def _decoded(self, path: str, values: Array, lengths: Array, decode: Callable[[memoryview], Any]) -> list[Any]:
         """Return the texts of rows; of a JSON field None where a sample has none."""
         with self._place.sound(path):
-            return [decode(text) if text or decode is _text else None for text in cut(values, lengths)]
+            return [decode(text) if text or decode is _text else None for text in parts(values, lengths)]
 
 
-def _json(data: bytes) -> Any:
+def _text(text: memoryview) -> str:
+    """Return a text; no other copy of its bytes is made."""
+    return str(text, "utf-8", "surrogatepass")
+
+
+def _json(text: memoryview) -> Any:
     """Return a JSON value, of no more levels than a build writes: a worker of a loader pickles it."""
+    data = bytes(text)
     check_values(data, limits.VALUES)
     value = orjson.loads(data)
     if data.count(b"[") + data.count(b"{") > limits.LEVELS:

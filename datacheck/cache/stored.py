@@ -339,18 +339,18 @@ class StoredArray:
         if not known.all() or (end > self.used_rows[shard]).any() or (lengths > self.grid.shard).any():
             self._place.fail(f"{self.path}: the row table points at rows that are not there")
 
-    def check_size(self, rows: int) -> None:
+    def check_size(self, rows: int, most: int = limits.SAMPLE_BYTES) -> None:
         """Check that so many rows of one sample may be in memory.
 
         Raises:
-            UsageError: they are more than 4 GiB.
+            UsageError: they have more than `most` bytes.
         """
         size = rows * self._row_bytes
-        if size > limits.SAMPLE_BYTES:
-            msg = (
-                f"{self.path}: a sample has {size:,} bytes; at most {limits.SAMPLE_BYTES:,} are served at once. "
-                "Read it by windows."
+        if size > most:
+            what = (
+                "Read it by windows." if most == limits.SAMPLE_BYTES else "As a text it takes a multiple: fields=[...]."
             )
+            msg = f"{self.path}: a sample has {size:,} bytes; at most {most:,} are served at once. {what}"
             raise UsageError(msg)
 
     def _check(self, chunks: Array) -> None:

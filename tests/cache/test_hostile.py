@@ -855,3 +855,28 @@ def test_a_field_inside_a_field_is_damage(tmp_path):
     with pytest.raises(CorruptionError, match="a field inside a field: fields/a/b"):
         open_cache(cache)
     assert any("a field inside a field" in str(problem) for problem in verify(cache, "values"))
+
+
+@pytest.mark.parametrize(("field", "size"), [("say", 5), ("more", 3)])
+def test_a_text_has_a_limit_of_its_own(whole, monkeypatch, field, size):
+    """Its object in Python takes up to seven times as much: 4 GiB of text took 24 in each worker."""
+    monkeypatch.setattr(limits, "TEXT_BYTES", size)
+    assert open_cache(whole).texts(field, [1]) == [{"say": "hello", "more": [1]}[field]]
+    monkeypatch.setattr(limits, "TEXT_BYTES", size - 1)
+    with pytest.raises(UsageError, match=f"fields/{field}: a sample has {size} bytes; at most {size - 1} are served"):
+        open_cache(whole).texts(field, [1])
+    assert len(open_cache(whole).gather_ragged(field, [1])[0]) == size  # the bytes have that of all rows
+
+
+@pytest.mark.parametrize(("letter", "times"), [("a", 2.2), ("\U0001f600", 6.2)])
+def test_a_text_is_decoded_without_a_copy_of_its_bytes(tmp_path, letter, times):
+    size = 8 << 20
+    spec = {"say": ArraySpec("uint8", (), layout.text_dim("say"), "text")}
+    cache = open_cache(make_cache(tmp_path, spec, [{"say": letter + "a" * size}], k=1, codec=ZSTD))
+    tracemalloc.start()
+    try:
+        (text,) = cache.texts("say", [0])
+        assert tracemalloc.get_traced_memory()[1] < times * size
+    finally:
+        tracemalloc.stop()
+    assert len(text) == size + 1
