@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +32,7 @@ _TEMPLATE_S = 1.0  # of processor time; a chat takes a millisecond
 _TEMPLATE_BYTES, _TEMPLATE_LETTERS = 64 * MIB, 100_000  # of memory and of text, for a chat without any letters
 _PER_LETTER, _LETTERS_PER_LETTER = 64, 16  # more of both for each letter of the chat
 _SHORT, _MOST_LONG = 10_000, 5  # letters of a chat: where it is too costly, all are; long ones, of which so many were
+UNTRIED = "it was not tried for this one"  # ends why there is no text of a chat beside others that were too costly
 _DIGITS, _REPEATED = 4_096, 100_000  # bits of a whole number, and elements of a text that is repeated
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 # Who speaks in a message, and what: as OpenAI names them, ShareGPT, and corpora of dialogues.
@@ -179,7 +180,7 @@ class Tokenizer:
     def __init__(self, path: str | Path) -> None:
         tokenizers = require("tokenizers", "text")
         raw, self._template, self.special = _read(str(path))
-        self._path, self._costly, self._costly_long, self._long = _shown(str(path)), "", "", 0
+        self._path = _shown(str(path))
         with _library(f"{self._path}: not a tokenizer"):
             self._encoder = tokenizers.Tokenizer.from_str(raw)
         self._encoder.no_truncation()
@@ -268,31 +269,46 @@ class Tokenizer:
         assert self.template is not None
         return self
 
+    def chats(self, chats: Iterable[Sequence[Mapping[str, Any]]]) -> Iterator[str | ValueError]:
+        """Yield each conversation of a block as one text, or why there is none, as `chat` says.
+
+        Notes:
+            Costly chats are counted within the block, so no other file decides what becomes of a chat. A template that
+            takes too much for a short chat is not tried for the rest of the block; after five long ones, no other long
+            one is tried: each takes a second.
+        """
+        costs = _Costs()
+        for messages in chats:
+            try:
+                yield self._text(messages, costs)
+            except ValueError as error:
+                yield error
+
     def chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """Return a conversation as one text; tools and tool calls that are JSON text are parsed first.
 
         Raises:
             ValueError: the template refuses it, or takes too much time, memory or text for it.
         """
+        return self._text(messages, _Costs())
+
+    def _text(self, messages: Sequence[Mapping[str, Any]], costs: _Costs) -> str:
         template, letters = self.template, _SHORT + 1
-        if self._costly:
-            raise ValueError(self._costly)
-        if self._long >= _MOST_LONG and len(str(messages)) > _SHORT:
-            raise ValueError(self._costly_long)
         try:
+            letters = len(str(messages))
+            costs.check(letters)
             tools = next((m["tools"] for m in messages if m.get("role") == "system" and m.get("tools")), None)
             parsed = [{**m, "tool_calls": _parsed(m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
-            letters = len(str(messages))
             with _bounded(letters):
                 text: str = template.render(
                     messages=parsed, tools=_parsed(tools), add_generation_prompt=False, **self.special
                 )
         except OutOfTimeError:
-            why = f"the chat template took more than {_TEMPLATE_S:g} s for one chat"
-            raise self._too_costly(why, letters) from None
+            why = f"took more than {_TEMPLATE_S:g} s"
+            raise costs.refusal(why, letters) from None
         except (MemoryError, SystemError):  # not all parts of Python are ready for a lack of memory
-            why = "the chat template took too much memory for one chat"
-            raise self._too_costly(why, letters) from None
+            why = "took too much memory"
+            raise costs.refusal(why, letters) from None
         except Exception as error:  # templates raise whatever they like; training would end here
             raise ValueError(str(error)[:200] or type(error).__name__) from error
         if len(text) > _TEMPLATE_LETTERS + _LETTERS_PER_LETTER * letters:
@@ -300,19 +316,33 @@ class Tokenizer:
             raise ValueError(msg)
         return text
 
-    def _too_costly(self, why: str, letters: int) -> ValueError:
-        """Return the refusal of a chat. A template that a short chat is too much for is not tried again.
 
-        Notes:
-            A long one may be at fault itself: it must not have the template refuse short chats. After five, other long
-            ones are refused without a try, each of which would take a second.
+class _Costs:
+    """The chats of a block that the template took too much time or memory for."""
+
+    def __init__(self) -> None:
+        self._short, self._long = 0, 0
+        self._why = ""
+
+    def check(self, letters: int) -> None:
+        """Refuse a chat of so many letters where the template is not to be tried again.
+
+        Raises:
+            ValueError: it is not.
         """
+        if self._short or (self._long >= _MOST_LONG and letters > _SHORT):
+            many = "a short chat" if self._short else f"{self._long} other long chats"
+            msg = f"the chat template {self._why} for {many} beside it; {UNTRIED}"
+            raise ValueError(msg)
+
+    def refusal(self, why: str, letters: int) -> ValueError:
+        """Count a chat, and return its refusal."""
+        self._why = why
         if letters <= _SHORT:
-            self._costly = why
-        else:
+            self._short += 1
+        else:  # it may be at fault itself: it must not have the template refuse short chats
             self._long += 1
-            self._costly_long = f"{why}, as for {_MOST_LONG} other long chats; it was not tried for this one"
-        return ValueError(why)
+        return ValueError(f"the chat template {why} for one chat")
 
 
 @contextmanager

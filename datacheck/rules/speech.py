@@ -53,7 +53,7 @@ def _known(schema: Schema) -> Any:
     return [has("tokenizers") and has("jinja2"), *("" if file is None else digest_bytes(file) for file in files)]
 
 
-@measure("trained", version=2, per="sample", uses=("tokenizer", "fields.role"), outside=_known)
+@measure("trained", version=3, per="sample", uses=("tokenizer", "fields.role"), outside=_known)
 def trained(block: Block, schema: Schema) -> Columns:
     """What is left to learn after template and truncation, as minimind's loader marks it.
 
@@ -83,13 +83,9 @@ def trained(block: Block, schema: Schema) -> Columns:
 def _count(speech: Tokenizer, chats: list[Any], spec: TokenizerSpec) -> dict[str, Any]:
     start, end = speech.encode([spec.start, spec.end], around=False)
     texts, refused, told, letters = list[str](), list[str](), list[tuple[int, int, int, int, int]](), 0
-    for chat in chats:
-        try:
-            texts.append(speech.chat(messages_of(chat)))
-            refused.append("")
-        except ValueError as error:
-            texts.append("")
-            refused.append(str(error))
+    for text in speech.chats(map(messages_of, chats)):
+        texts.append(text if isinstance(text, str) else "")
+        refused.append("" if isinstance(text, str) else str(text))
         letters += len(texts[-1])
         if len(refused) == len(chats) or letters > _AT_ONCE:
             told += [_supervised(ids, start, end, spec.max_length) for ids in speech.encode(texts)]

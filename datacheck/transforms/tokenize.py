@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -118,16 +119,10 @@ class Tokenize(Transform):
         kept = [replace(b, fields={n: c for n, c in b.fields.items() if n != self.field}) for b in blocks]
         return kept, refused
 
-    def _texts(self, column: Column) -> list[str | Exception]:
+    def _texts(self, column: Column) -> Sequence[str | ValueError]:
         if column.kind == "text":
             return list(column.objects)
-        texts: list[str | Exception] = []
-        for value in column.objects:
-            try:
-                texts.append(self._encoder.chat(messages_of(value)))
-            except ValueError as error:
-                texts.append(error)
-        return texts
+        return list(self._encoder.chats(map(messages_of, column.objects)))
 
     def _made(self, tokens: Array, *, chat: bool) -> dict[str, Array]:
         bos, eos = self._encoder.id_of("bos_token"), self._encoder.id_of("eos_token")

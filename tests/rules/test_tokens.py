@@ -18,7 +18,7 @@ from datacheck.sample import Origin, Piece
 from datacheck.scan import Request, run_scan
 from datacheck.schema.load import parse_schema
 from datacheck.testing.synth.minimind import TEMPLATE, write_tokenizer
-from datacheck.tokens import Tokenizer, located
+from datacheck.tokens import UNTRIED, Tokenizer, located
 from datacheck.transforms.tokenize import Tokenize
 from tests.rules.harness import judged, measured, schema_of
 
@@ -213,9 +213,9 @@ def test_a_template_without_end_is_named_and_tried_once(folder):
     said["chat_template"] = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
     config.write_text(json.dumps(said))
     tokenizer, began = Tokenizer(folder), time.process_time()
-    for _ in range(50):
-        with pytest.raises(ValueError, match="took more than 1 s for one chat"):
-            tokenizer.chat(CHATS[0])
+    first, *others = map(str, tokenizer.chats(CHATS[:1] * 50))
+    assert first == "the chat template took more than 1 s for one chat"
+    assert set(others) == {f"the chat template took more than 1 s for a short chat beside it; {UNTRIED}"}
     assert time.process_time() - began < 10
     assert signal.getsignal(signal.SIGVTALRM) is signal.SIG_DFL
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)
@@ -226,22 +226,39 @@ def test_a_long_chat_that_is_too_costly_has_no_other_refused(folder, monkeypatch
     monkeypatch.setattr(datacheck.tokens, "_TEMPLATE_S", 0.2)
     loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
     with_template(folder, "{% if messages | length > 2 %}" + loops + "{% endif %}{{ messages[0].content }}")
-    tokenizer = Tokenizer(folder)
-    with pytest.raises(ValueError, match="the chat template took more than"):
-        tokenizer.chat(chat("Hello", "Hi") * 500)
-    assert tokenizer.chat(chat("Hello", "Hi")) == "Hello"
-    for _ in range(4):
-        with pytest.raises(ValueError, match=r"for one chat"):
-            tokenizer.chat(chat("Hello", "Hi") * 500)
+    tokenizer, short, long = Tokenizer(folder), chat("Hello", "Hi"), chat("Hello", "Hi") * 500
     began = time.process_time()
-    for _ in range(50):
-        with pytest.raises(ValueError, match="as for 5 other long chats; it was not tried"):
-            tokenizer.chat(chat("Hello", "Hi") * 500)
+    made = list(map(str, tokenizer.chats([long, short, *[long] * 54, short])))
     assert time.process_time() - began < 5  # 10 s where each is tried
-    assert tokenizer.chat(chat("Hello", "Hi")) == "Hello"
-    for turns in (chat("Hello", "Hi") * 2, chat("Hello", "Hi")):  # one that a short chat is too much for
-        with pytest.raises(ValueError, match="the chat template took more than"):
-            tokenizer.chat(turns)
+    assert (made[1], made[-1]) == ("Hello", "Hello")
+    assert {made[0], *made[2:6]} == {"the chat template took more than 0.2 s for one chat"}
+    assert set(made[6:-1]) == {f"the chat template took more than 0.2 s for 5 other long chats beside it; {UNTRIED}"}
+    turns = chat("Hello", "Hi") * 2  # one that a short chat is too much for
+    made = list(map(str, tokenizer.chats([turns, short])))
+    assert [one.endswith(UNTRIED) for one in made] == [False, True]
+
+
+def test_costly_chats_of_one_block_have_none_of_another_refused(folder, monkeypatch):
+    """The count lay in the process: which chats were refused depended on the files and workers before."""
+    monkeypatch.setattr(datacheck.tokens, "_TEMPLATE_S", 0.1)
+    loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    with_template(folder, "{% if messages[0].content == 'slow' %}" + loops + "{% endif %}{{ messages[0].content }}")
+    tokenizer = Tokenizer(folder)
+    for costly in (chat("slow", "Hi"), *[chat("slow", "Hi") * 500] * 6):
+        assert "for one chat" in str(*tokenizer.chats([costly]))
+    assert list(tokenizer.chats([chat("Hello", "Hi"), chat("Hello", "Hi") * 500])) == ["Hello", "Hello"]
+
+
+def test_chats_that_a_template_was_not_tried_for_are_counted_apart(folder, monkeypatch):
+    """All six were "refused", of which the template had seen five."""
+    monkeypatch.setattr(datacheck.tokens, "_TEMPLATE_S", 0.1)
+    loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    with_template(folder, "{% if messages | length > 2 %}" + loops + "{% endif %}{{ messages[0].content }}")
+    findings, *_ = scan([chat("Hello", "Hi") * 500] * 6, folder)
+    (said,) = [f.message for f in findings if f.kind == "refused"]
+    assert (
+        "refuses 5 samples (the chat template took more than 0.1 s for one chat) and was not tried for 1 more" in said
+    )
 
 
 def test_counts_are_those_of_the_tokenizer_itself(folder):

@@ -17,7 +17,7 @@ from datacheck.rules.turns import CALLER, Turns, chats_in, pairs_of, turns_of
 from datacheck.sample import Block, Column
 from datacheck.schema.model import Schema, TokenizerSpec
 from datacheck.table import Rows
-from datacheck.tokens import content_of, role_of
+from datacheck.tokens import UNTRIED, content_of, role_of
 
 Array = np.ndarray[Any, Any]
 
@@ -271,8 +271,7 @@ def _causes(rows: Rows, few: Array, column: dict[str, str], spec: TokenizerSpec)
     lost = few & ~refused & (rows[column["marker"]] < 0)
     long = few & ~refused & ~lost
     if refused.any():
-        first = rows[column["refused"]][refused][0]
-        yield _untrained(refused, f"the chat template refuses {counted(int(refused.sum()))} ({first})", "refused", spec)
+        yield _untrained(refused, _refusal(rows[column["refused"]][refused]), "refused", spec)
     if lost.any():
         yield _untrained(lost, f"{those(lost, 'have')} no {spec.start!r} in their tokens", "marker", spec)
     if long.any():
@@ -281,6 +280,15 @@ def _causes(rows: Rows, few: Array, column: dict[str, str], spec: TokenizerSpec)
             f"the first answer of {counted(int(long.sum()))} begins at token {tokens:,} (median) of {spec.max_length}"
         )
         yield _untrained(long, text, "long", spec)
+
+
+def _refusal(reasons: Array) -> str:
+    """Return what to say of chats of which there is no text, those apart that the template was not tried for."""
+    untried = where_text(reasons, lambda reason: reason.endswith(UNTRIED))
+    if untried.all():
+        return f"the chat template gives no text of {counted(len(reasons))} ({reasons[0]})"
+    text = f"the chat template refuses {counted(int((~untried).sum()))} ({reasons[~untried][0]})"
+    return f"{text} and was not tried for {int(untried.sum()):,} more" if untried.any() else text
 
 
 _FIX = {
