@@ -93,7 +93,8 @@ def prepare(job: Job) -> tuple[Plan, list[Transform], dict[str, Any]]:
         raise UsageError(msg)
     find_in(job.paths)
     schema = job.schema.for_split(job.split)
-    found = resolve(schema, job.seen, samples.valid & samples.readable)
+    own_code = any(step.own_code for step in job.steps)
+    found = resolve(schema, job.seen, samples.valid & samples.readable, own_code=own_code)
     before, left_out = without_odd(found, schema, job.seen, samples)
     absent = {name for name, spec in schema.stored.items() if name not in before and (spec.absent or spec.optional)}
     steps, after = transforms.bind([step.below(job.root) for step in job.steps], before, absent)

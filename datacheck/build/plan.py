@@ -58,19 +58,21 @@ class Samples:
         return len(self.keys)
 
 
-def resolve(schema: Schema, seen: Mapping[str, Seen], valid: Array) -> dict[str, ArraySpec]:
+def resolve(schema: Schema, seen: Mapping[str, Seen], valid: Array, *, own_code: bool = False) -> dict[str, ArraySpec]:
     """Return the layout of every field as the sources give it, before any transform.
 
     Args:
         schema: the declarations in force for the split.
         seen: what was found.
         valid: bool (samples): those whose word counts; where none is valid, all count.
+        own_code: a step is the user's function, which may give other samples the axes of most.
 
     Notes:
         What the schema declares stands. What it leaves open is what most valid samples have, ties to the smaller
-        sizes; an undeclared dtype is the smallest that holds all of theirs, but for a few odd ones (see
-        `_common_dtype`); an undeclared first axis is fixed where all that fit the others agree and half of the samples
-        have the field, else ragged. Samples that do not fit cannot be made.
+        sizes. An undeclared dtype is the smallest that holds all of theirs, but for a few odd ones (see
+        `_common_dtype`) and, without own code, for those of other axes. An undeclared first axis is fixed where all
+        that fit the others agree and half of the samples have the field, else ragged. Samples that do not fit cannot be
+        made.
     """
     specs: dict[str, ArraySpec] = {}
     for name in sorted(seen):
@@ -81,11 +83,13 @@ def resolve(schema: Schema, seen: Mapping[str, Seen], valid: Array) -> dict[str,
         counted = present & valid if (present & valid).any() else present
         if counted.any():
             share = float(present[valid].mean()) if valid.any() else 1.0
-            specs[name] = _resolved(name, declared, seen[name], counted, share=share)
+            specs[name] = _resolved(name, declared, seen[name], counted, share=share, own_code=own_code)
     return specs
 
 
-def _resolved(name: str, declared: FieldSpec | None, seen: Seen, counted: Array, *, share: float) -> ArraySpec:
+def _resolved(
+    name: str, declared: FieldSpec | None, seen: Seen, counted: Array, *, share: float, own_code: bool
+) -> ArraySpec:
     spec = declared or FieldSpec()
     tally = Counter(seen.which[counted].tolist())
     found = sorted(((n, seen.signatures[i]) for i, n in tally.items()), key=lambda f: (-f[0], f[1].item, f[1].dtype))
@@ -97,10 +101,10 @@ def _resolved(name: str, declared: FieldSpec | None, seen: Seen, counted: Array,
     found = [(n, s) for n, s in found if s.kind == "array"]
     rank = len(spec.shape) if spec.shape is not None else _most((n, s.rank) for n, s in found)
     found = [(n, s) for n, s in found if s.rank == rank] or found
-    tail = _most((n, s.item) for n, s in found)
-    fit = [(n, s) for n, s in found if s.item == tail] if spec.shape is None else found
-    dtype = spec.dtype if spec.dtype not in {None, "text", "json"} else _common_dtype(fit, spec.role)
     dim, item = _axes(name, spec, rank, found, seen, counted)
+    tail = item if dim is not None else item[1:]
+    fit = found if own_code else [(n, s) for n, s in found if s.item == tail] or found
+    dtype = spec.dtype if spec.dtype not in {None, "text", "json"} else _common_dtype(fit, spec.role)
     if spec.shape is None and dim is None and item and share < _RARE:
         dim, item = layout.text_dim(name), item[1:]
     return ArraySpec(str(dtype), item, dim, "array", optional, attrs)

@@ -132,8 +132,6 @@ class Shard:
             wanted = ["n", *spec.item] if spec.dim is not None else ["n", *spec.item[1:]] if spec.item else [None]
             if shape != wanted:
                 return f"{name}: shape {_shows(shape)} does not fit {_shows(self._wanted(spec))}"
-            if not np.can_cast(column.values.dtype, np.dtype(spec.dtype), "safe"):
-                return f"{name}: {column.values.dtype} does not fit {spec.dtype}; put a cast into the pipeline"
         return ""
 
     def _wanted(self, spec: ArraySpec) -> list[Any]:
@@ -168,6 +166,9 @@ class Shard:
             dtype = self.specs[name].dtype
             if column.kind == "text":
                 yield from _undecodable(name, column)
+            elif column.kind == "array" and not np.can_cast(column.values.dtype, np.dtype(dtype), "safe"):
+                reason = f"{name}: {column.values.dtype} does not fit {dtype}; put a cast into the pipeline"
+                yield from ((i, reason) for i in range(len(column)))
             elif column.kind == "array" and not fits(column.values.dtype, dtype):
                 rounded = samples_of(lost(column.values, cast(column.values, dtype)), column)
                 yield from (

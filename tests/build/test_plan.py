@@ -431,3 +431,20 @@ def test_the_order_of_loader_steps_changes_the_key():
 def test_the_key_is_frozen():
     """Golden: a change here makes every cache of every user stale."""
     assert key_of() == "4255edddd1773324"
+
+
+def test_samples_of_other_axes_decide_no_dtype_whatever_of_the_shape_is_declared():
+    """Two of 12 pictures with four channels, which no cache takes, made all others uint16."""
+    images = [zeros(8, 8, 3, dtype="uint8")] * 10 + [zeros(8, 8, 4, dtype="uint16")] * 2
+    for spec in ({"shape": ["H", 8, 3]}, {"shape": [8, "W", 3]}, {"shape": ["H", "W", 3]}, {}):
+        assert layout_of(spec, *images).dtype == "uint8"
+    assert layout_of({"shape": [8, 8, 1]}, *images).dtype == "uint16"  # none fits
+
+
+def test_own_code_may_give_samples_of_other_axes_those_of_most():
+    """Their dtype was left out, so that what a function made of them was refused: 16 of 20 samples were left."""
+    values = [zeros(8, 3)] * 4 + [zeros(8, 4, dtype="float64")]
+    seen, valid = {"f": seen_of(*values)}, np.ones(5, bool)
+    schema = schema_of({"*": {}})
+    assert resolve(schema, seen, valid)["f"] == ArraySpec("float32", (8, 3))
+    assert resolve(schema, seen, valid, own_code=True)["f"] == ArraySpec("float64", (8, 3))

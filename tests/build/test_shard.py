@@ -129,3 +129,16 @@ def test_a_reason_is_cut_and_escaped_so_that_its_record_can_be_read():
     shard.refuse("a", "too long: " + "x" * 200_000)
     shard.refuse("b", "half \ud800")
     assert shard.reasons == {0: "too long: " + "x" * 99_990, 1: "half \\ud800"}
+
+
+def test_a_wrong_length_of_a_fixed_axis_is_named_before_the_dtype():
+    """The reason was the dtype, with the advice of a cast that cannot help."""
+    values = {"a": np.zeros((9, 3), "uint16"), "b": np.zeros((8, 3), "uint16"), "c": np.zeros((8, 3), "uint8")}
+    shard = Shard(list(values), {"x": ArraySpec("uint8", (8, 3))})
+    for block in stack([Piece(key, {"x": value}, Origin("f")) for key, value in values.items()]):
+        shard.put(block)
+    assert shard.reasons == {
+        0: "x: 9 rows; the cache holds 8",
+        1: "x: uint16 does not fit uint8; put a cast into the pipeline",
+    }
+    assert shard.made.tolist() == [False, False, True]
