@@ -18,6 +18,7 @@ _ISO_639_1 = (
     "su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
 ).replace(" ", "|")
 _SIDE = re.compile(rf"(?:(?:{_ISO_639_1})(?:[_-][A-Z]\w{{1,9}})?|[a-z]{{3}}_[A-Z][a-z]{{3}}|src|tgt|source|target)")
+_SHARD = re.compile(r"train(?:ing)?[^a-z]*(?:of[^a-z]*)?")  # of one split; train.clean and train.noisy may be two
 _NEARLY_ALL = 0.8  # corpora of which the others rather lack a file that they should have
 _EQUAL = 0.01  # share of the lines by which two files may differ that should have as many
 _LOOKED = 5  # corpora whose lines are counted
@@ -93,8 +94,8 @@ def _patterns(texts: Mapping[str, Mapping[str, str]], sides: Sequence[str]) -> l
     kinds = [([found[side] for found in texts.values() if side in found], f"{tail}.{side}") for side in sides]
     found = patterns(kinds)
     words = Counter(re.split(r"[^a-z]", name, maxsplit=1)[0] for name in set(names))
-    shards = words["train"] + words["training"] > 1  # parts of one split; of held out texts there may be several
-    if words.keys() <= SPLITS and not shards and not any("{split}" in text for text in found):
+    shards = sum(_SHARD.fullmatch(name.removesuffix(tail)) is not None for name in set(names))
+    if words.keys() <= SPLITS and shards < 2 and not any("{split}" in text for text in found):
         return [text.replace("{id}", "{split}") for text in found]
     return found
 

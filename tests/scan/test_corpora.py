@@ -77,6 +77,17 @@ def test_shards_of_one_split_are_no_splits(tmp_path):
     assert not [finding for finding in found(data) if finding.code == "DC801"]
 
 
+def test_training_texts_of_other_names_are_no_shards(tmp_path):
+    """Two of them ended all splits: no line of the test split was compared with those of training."""
+    data = corpus(tmp_path / "data", names=("train.clean", "train.noisy", "test"), tail="")
+    for side in SIDES:
+        lines = sentences(side, "train.clean")
+        lines[10:22] = sentences(side, "test")[:12]
+        (data / f"train.clean.{side}").write_text("\n".join(lines) + "\n")
+    (finding,) = [finding for finding in found(data) if finding.code == "DC801"]
+    assert len(finding.rows) == 12
+
+
 def test_a_control_character_hides_no_side_of_a_corpus(tmp_path):
     data = corpus(tmp_path / "data")
     path = data / "train.tok.de"
