@@ -9,6 +9,7 @@ import html
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from datacheck.report.fitness import errors_of, whole
 from datacheck.report.words import clean, finding_lines, finding_title, last_line
 
 MOST = 10  # annotations of a kind
@@ -66,8 +67,8 @@ def summary(said: Mapping[str, Any]) -> str:
     mark = {"pass": "✅ OK", "fail": "❌ FAIL", "crash": "💥 CRASH"}[said["verdict"]["status"]]
     counts = said["verdict"]["counts"]
     fit = f"{valid:,} of {listed:,} samples are fit for training"
-    if valid == listed and counts.get("error") and said["verdict"]["status"] == "fail":
-        fit = f"the dataset as a whole is not fit for training, {fit}"
+    if valid == listed:
+        fit = whole(listed, errors_of(said), said["verdict"]["exit_code"]) or fit
     head = f"### {mark}: {fit}\n\n"
     told = ", ".join(f"{count:,} {_plural(name, count)}" for name, count in counts.items())
     about = [("data", said["dataset"]["root"]), ("schema", said["schema"]["name"]), ("findings", told)]

@@ -25,6 +25,7 @@ from datacheck.report.aggregates import fields, order_of_rows
 from datacheck.report.brushes import brushes
 from datacheck.report.classes import class_shares
 from datacheck.report.drifts import drifts
+from datacheck.report.fitness import errors_of, fitness
 from datacheck.report.measures import agreed, read
 from datacheck.report.overlaps import overlaps
 from datacheck.report.pictures import pictures
@@ -112,7 +113,9 @@ def run_of(
     drawn_as = agreed(schema)
     of_fields = list(fields(table, drawn_as, unfit, reference))
     order = order_of_rows(failing, ranks, MOST_ROWS)
+    verdict, samples = result["verdict"], result["dataset"]["samples"]
     run = _bounded(result) | {
+        "fitness": fitness(samples["listed"], verdict["valid"], errors_of(result), verdict["exit_code"]),
         "folder": shlex.quote(folder_said(folder)),
         "reference": reference is not None,
         "schema_text": text if size_of(text) <= _ROOM["schema"] else cut(text, _ROOM["schema"] // 6),

@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.text import Text
 
 from datacheck.finding import Cause, Finding, Report, Severity, Verdict
+from datacheck.report.fitness import fitness
 from datacheck.report.words import bytes_said, clean, folder_said, plain
 from datacheck.report.wrapping import spans
-from datacheck.scan.coverage import UNREAD
 from datacheck.scan.store import PAGE
 
 LINES = 60
@@ -128,23 +128,8 @@ def _kept(report: Report) -> str:
 
 
 def _answer(report: Report) -> Text:
-    listed = report.dataset["samples"]["listed"]
-    unfit = listed - report.valid
-    unread = any(one.code == UNREAD and one.severity is Severity.ERROR for one in report.findings)
-    if not unfit and unread:
-        fit = "most of the data was not read"
-    elif not unfit and report.exit_code and any(one.severity is Severity.ERROR for one in report.findings):
-        each = "its sample is" if listed == 1 else f"its {_count(listed, 'sample')} are"
-        fit = f"the dataset as a whole is not fit for training, {each}"
-    elif not unfit:
-        fit = (
-            f"all {_count(listed, 'sample')} are fit for training" if listed != 1 else "the sample is fit for training"
-        )
-    elif not report.valid:
-        fit = "the sample is not" if listed == 1 else f"none of {_count(listed, 'sample')} is"
-        fit += " fit for training"
-    else:
-        fit = f"{unfit:,} of {_count(listed, 'sample')} {'is' if unfit == 1 else 'are'} not fit for training"
+    errors = {one.code for one in report.findings if one.severity is Severity.ERROR}
+    fit = fitness(report.dataset["samples"]["listed"], report.valid, errors, report.exit_code)
     return Text.assemble(
         _verdict(report), "  ", (fit, "bold"), f": {_tally(report)}{_read(report.dataset.get('read'))}"
     )

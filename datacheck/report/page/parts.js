@@ -14,12 +14,7 @@ function verdictOf(run) {
   const {samples, splits} = run.dataset, {status, valid, counts} = run.verdict;
   const listed = samples.listed, unfit = listed - valid;
   const unseen = samples.unreadable + samples.skipped, known = run.suppressed.length + run.left_out.suppressed;
-  const sentence = listed === 1 ? `The sample is ${unfit ? "not " : ""}fit for training`
-    : unfit === 0 && status === "fail" && counts.error
-      ? `The dataset as a whole is not fit for training, its ${count(listed, "sample")} are`
-    : unfit === 0 ? `All ${count(listed, "sample")} are fit for training`
-      : valid === 0 ? `None of ${count(listed, "sample")} is fit for training`
-        : `${unfit.toLocaleString("en")} of ${count(listed, "sample")} ${unfit === 1 ? "is" : "are"} not fit for training`;
+  const sentence = run.fitness[0].toUpperCase() + run.fitness.slice(1);
   const lacking = [
     samples.unreadable ? `${count(samples.unreadable, "sample")} could not be read` : "", samples.skipped ? `${count(samples.skipped, "sample")} skipped` : "",
     run.unchecked.length ? `${count(run.unchecked.length + run.left_out.unchecked, "thing")} not looked at` : "", run.crashes.length ? count(run.crashes.length + run.left_out.crashes, "crash", "crashes") : "",

@@ -1,0 +1,50 @@
+"""The first sentence of every report: whether one can train on the data."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from datacheck.scan.coverage import UNREAD
+
+
+def fitness(listed: int, valid: int, errors: Collection[str], exit_code: int) -> str:
+    """Return how many samples are fit for training, or that the data as a whole are not; without a capital.
+
+    Args:
+        listed, valid: samples.
+        errors: codes of the rules that found errors.
+        exit_code: of the scan.
+    """
+    unfit = listed - valid
+    if not unfit:
+        alone = "the sample is fit for training" if listed == 1 else f"all {_samples(listed)} are fit for training"
+        return whole(listed, errors, exit_code) or alone
+    if listed == 1:
+        return "the sample is not fit for training"
+    if not valid:
+        return f"none of {_samples(listed)} is fit for training"
+    return f"{unfit:,} of {_samples(listed)} {'is' if unfit == 1 else 'are'} not fit for training"
+
+
+def whole(listed: int, errors: Collection[str], exit_code: int) -> str:
+    """Return what to say where an error is of no sample, though all are fit; "" where there is none."""
+    if UNREAD in errors:
+        return "most of the data was not read"
+    if not errors or not exit_code:
+        return ""
+    each = "its sample is" if listed == 1 else f"its {_samples(listed)} are"
+    return f"the dataset as a whole is not fit for training, {each}"
+
+
+def errors_of(said: Mapping[str, Any]) -> set[str]:
+    """Return the codes of the rules that found errors.
+
+    Args:
+        said: ``datacheck.result/1``.
+    """
+    return {finding["rule"] for finding in said["findings"] if finding["severity"] == "error"}
+
+
+def _samples(count: int) -> str:
+    return f"{count:,} sample" if count == 1 else f"{count:,} samples"
