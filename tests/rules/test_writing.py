@@ -1,8 +1,10 @@
 """How text is written and who speaks: each kind of damage alone, and what only looks like it."""
 
+import numpy as np
 import pytest
 
 from datacheck.rules import speech
+from datacheck.rules.families import writing
 from datacheck.rules.families.chats import speakers
 from datacheck.rules.families.writing import MARKERS, markers, repetition, spelling
 from datacheck.sample import Column, Origin, Piece
@@ -168,3 +170,12 @@ def test_an_answer_cut_off_is_truncated_and_one_without_end_marker_learns_paddin
     speech._speech.cache_clear()
     found = chats_found(tmp_path, chats[:1])
     assert found[("DC711", "padding")] == [0]
+
+
+def test_counters_before_lines_without_spaces_change_no_share_of_repetition():
+    """With counters a line had words, and its characters were taken ten at a time instead of twenty."""
+    rng = np.random.default_rng(0)
+    letters = ["".join(map(chr, rng.integers(0x4E00, 0x9000, count))) for count in (12, *[6] * 40)]
+    lines = [letters[0] + one for one in letters[1:]]
+    numbered = [f"{number}. {line}" for number, line in enumerate(lines, 1)]
+    assert writing._repeated("\n".join(numbered))[0] == writing._repeated("\n".join(lines))[0] < 0.3

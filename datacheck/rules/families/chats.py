@@ -116,7 +116,7 @@ def _parses(text: str) -> bool:
     return True
 
 
-@measure("speakers", version=6, applies=lambda spec: spec.role == "chat", uses=("speakers", "train_on"))
+@measure("speakers", version=7, applies=lambda spec: spec.role == "chat", uses=("speakers", "train_on"))
 def speakers(column: Column, spec: FieldSpec) -> Columns:
     """Who speaks when: `order`, and what turns say.
 

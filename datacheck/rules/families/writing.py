@@ -278,7 +278,7 @@ _OFTEN = 3  # times a gram stands in a text without harm: a question quoted, opt
 _WORDS, _SIGNS = 10, 20  # a gram of so many words, or of so many characters where words have no spaces
 
 
-@measure("repetition", version=3, applies=_is_words, depth="deep")
+@measure("repetition", version=4, applies=_is_words, depth="deep")
 def repetition(column: Column, spec: FieldSpec) -> Columns:
     """How much of a text repeats itself: `again`, the share of its grams that stood in it three times before.
 
@@ -304,12 +304,12 @@ def _repeated(text: str) -> tuple[float, float]:
     if len(text) < _LEAST or len(_OF_LETTERS.sub("", text)) > len(text) / 2:
         return 0.0, 0.0
     parts, size = _parts(text)
-    plain = _parts(bare)[0] if (bare := _COUNTERS.sub("", text)) != text else parts
-    plain = plain if len(plain) >= 2 * size else parts
+    plain, long = _parts(bare) if (bare := _COUNTERS.sub("", text)) != text else (parts, size)
+    plain, long = (plain, long) if len(plain) >= 2 * long else (parts, size)
     if len(parts) < 2 * size:
         return 0.0, 0.0
     short = max(2, size // 5)
-    _, counts = np.unique(_grams(plain, size), return_counts=True)
+    _, counts = np.unique(_grams(plain, long), return_counts=True)
     _, often = np.unique(_grams(parts, short), return_counts=True)
     again = float(np.maximum(counts - _OFTEN, 0).sum() / counts.sum())
     return again, min(1.0, float(often.max() * short / len(parts)))  # overlapping
