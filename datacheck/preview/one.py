@@ -111,8 +111,10 @@ def _about(
     findings: Sequence[Mapping[str, Any]], codes: Sequence[str], split: str, splits: AbstractSet[str]
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Yield the findings of the rules that a sample fails: of its split, of all, or of splits judged as one."""
+    own = {finding["rule"] for finding in findings if finding["split"] == split}
     for finding in findings:
-        if finding["rule"] in codes and (finding["split"] in {"", split} or finding["split"] not in splits):
+        others = finding["split"] not in {"", *splits} and finding["rule"] not in own
+        if finding["rule"] in codes and (finding["split"] in {"", split} or others):
             yield {name: finding[name] for name in ("rule", "name", "severity", "fields", "message", "fix")}
 
 

@@ -14,7 +14,7 @@ import pytest
 from datacheck.errors import OutOfSpaceError
 from datacheck.preview import run as pictures
 from datacheck.preview.chosen import choose, worst_of
-from datacheck.preview.one import of_run
+from datacheck.preview.one import _about, of_run
 from datacheck.scan import scan
 from datacheck.scan.store import PREVIEWS, VALID
 from datacheck.schema.load import parse_schema
@@ -241,3 +241,11 @@ def test_a_scan_that_ends_early_waits_for_no_child(tmp_path, monkeypatch, starte
         while started and not drawer._child.running:
             time.sleep(0.01)
     assert not drawer._child.running
+
+
+def test_a_sample_of_a_large_split_is_shown_no_finding_of_all_others():
+    said = {"rule": "DC201", "name": "n", "severity": "error", "fields": [], "message": "", "fix": ""}
+    findings = [said | {"split": split, "message": split} for split in ("train", "all others", "")]
+    for split, shown in (("train", ["train", ""]), ("small", ["all others", ""])):
+        found = _about(findings, ["DC201"], split, {"train", "small"})
+        assert [finding["message"] for finding in found] == shown
