@@ -76,6 +76,9 @@ def _scaled(asked: Asked) -> Plan:
                 spots.setdefault(path, []).append(_spot(schema, name, path, inner, table.keys[row], factor))
     only = f"values are repaired in {', '.join(_WRITTEN)} only. Convert the file, or declare its unit."
     unclear += [f"{path}: {only}" for path in sorted(odd)]
+    if not spots and not unclear:
+        msg = f"{', '.join(finding.id for finding in asked.findings)}: names no samples whose values could be repaired"
+        raise UsageError(msg)
     if not spots:
         raise UsageError(unclear[0] + (f" (and {len(unclear) - 1:,} more)" if len(unclear) > 1 else ""))
     edits = {

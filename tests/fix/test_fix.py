@@ -6,6 +6,7 @@ import os
 import pickle
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import h5py
@@ -14,7 +15,7 @@ import pytest
 
 from datacheck.errors import FormatError, StorageError, UsageError
 from datacheck.fix import Asked, Edit, Plan, Repair, fix, repairs
-from datacheck.fix.values import write
+from datacheck.fix.values import _scaled, write
 from datacheck.rules import catalogue
 from datacheck.scan import Request, run_scan
 from datacheck.scan.again import Rescore, rescore
@@ -767,3 +768,11 @@ def test_a_list_of_mappings_keeps_no_other_list_from_its_repair(place):
     assert made.changed == ("b.txt",)
     assert made.unclear == ("a.json: only lists of lines are repaired. Let the preprocessing write it again.",)
     assert (place / "copy/b.txt").read_text() == "0\n"
+
+
+def test_a_finding_without_samples_is_an_error_that_names_it(tmp_path):
+    """It was an IndexError."""
+    finding = SimpleNamespace(id="DC201:x", rows=np.zeros(0, np.int64), fields=("x",), cause=None)
+    asked = SimpleNamespace(run=SimpleNamespace(table=None), schema=None, findings=(finding,), scale=0.001)
+    with pytest.raises(UsageError, match="DC201:x: names no samples"):
+        _scaled(asked)
