@@ -489,7 +489,9 @@ def _widened(low: float, high: float, share: float, limits: tuple[float, float])
 
 def _round(value: float, *, down: bool = False) -> float:
     """Return a number with two digits that is not above (`down`) or not below the value."""
-    if not sys.float_info.min <= abs(value) < math.inf:  # a power of ten below it may be 0
+    if not math.isfinite(value):
+        return value
+    if abs(value) < sys.float_info.min:  # a power of ten below it may be 0
         return 0.0
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - 1)
     steps = math.floor(value / unit + 1e-9) if down else math.ceil(value / unit - 1e-9)

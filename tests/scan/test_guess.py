@@ -1,5 +1,6 @@
 """What a draft makes of hands without a name, of lengths that differ in a few samples, and of tables of texts."""
 
+import math
 import wave
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from datacheck.scan import Request, run_scan
 from datacheck.scan.axes import name_axes
 from datacheck.scan.draft import draft
-from datacheck.scan.guess import guess
+from datacheck.scan.guess import _round, guess
 from datacheck.scan.look import Seen
 from datacheck.schema.load import parse_schema
 
@@ -330,3 +331,9 @@ def test_rows_of_the_test_split_that_train_repeats_are_named_whatever_their_inde
     assert schema.samples.files == ("{split}-{shard}-of-{shards}.parquet",)
     report = run_scan(schema, Request(tmp_path / "d")).report
     assert [(one.code, one.kind, one.failed) for one in report.findings] == [("DC801", "test", 7)]
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf])
+def test_what_is_not_finite_is_rounded_to_itself(value):
+    assert _round(value) == _round(value, down=True) == value
+    assert math.isnan(_round(math.nan))
