@@ -152,7 +152,7 @@ class Budget:
 
 FIRST = Budget(768 << 20, 3.0, 500e3)
 WHOLE = Budget(1536 << 20, 10.0, 100e3)
-BRIEF = Budget(768 << 20, 1.0, 500e3, 10.0)  # for what looks like others that failed, or when much time is lost
+BRIEF = Budget(768 << 20, 1.0, 500e3, 10.0)  # like others that failed; without its silence when much time is lost
 
 Look = tuple[str, int, str]  # ending, magnitude of the size, kind of failure
 
@@ -179,8 +179,9 @@ class Offenders:
         with self._lock:
             slow = any(self._alike[_look(item, kind)] >= ALIKE for kind in ("busy", "silent", "endless"))
             late = self._lost_s <= 0
-        budget = replace(BRIEF, silence_s=FIRST.silence_s) if late and not slow else BRIEF if slow else FIRST
-        return replace(budget, most_b=self._share_b)
+        budget = BRIEF if slow or late else FIRST
+        silence_s = BRIEF.silence_s if slow else FIRST.silence_s  # a file that waits for a disk loses no time
+        return replace(budget, silence_s=silence_s, most_b=self._share_b)
 
     def failed(self, item: Any, kind: str, seconds: float) -> None:
         """Note that an item failed for good, and how long that took."""
