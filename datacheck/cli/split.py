@@ -45,7 +45,7 @@ def split(data: Path, by: str, seed: int, to: Path, schema: str | None, invalid:
     import numpy as np
 
     from datacheck.rules.base import counted
-    from datacheck.scan.split import assigned, can_be_listed, joined, lines, read_run, units, write_lists
+    from datacheck.scan.split import assigned, joined, read_run, units, write_lists
     from datacheck.scan.store import reading, run_in
     from datacheck.schema.load import load_schema
 
@@ -62,18 +62,12 @@ def split(data: Path, by: str, seed: int, to: Path, schema: str | None, invalid:
     if not len(rows):
         msg = f"{data}: no sample is fit for training; datacheck scan says why"
         raise UsageError(msg)
-    said = lines(rows, chosen)
-    unlisted = [s for s in said if not can_be_listed(s)]
-    if said and len(unlisted) == len(said):
-        msg = f"{shortened(repr(said[0]), _NAME)}: {_UNLISTED}, and none of the samples has another. Rename the files."
-        raise UsageError(msg)
     fit = len(rows)
-    rows = rows.take(np.flatnonzero([can_be_listed(s) for s in said]))
     with reading(data):
+        rows, said, unlisted = _listable(rows, chosen)
         names = units(rows, by, chosen)
         unit = joined(rows, names)
         found = assigned(names, unit, shares, seed)
-        said = lines(rows, chosen)
     lists = {name: [s for s, to_ in zip(said, found, strict=True) if to_ == name] for name, p in shares.items() if p}
     paths = write_lists(to, lists)
     groups = {name: len({u for u, to_ in zip(unit.tolist(), found, strict=True) if to_ == name}) for name in lists}
@@ -86,6 +80,27 @@ def split(data: Path, by: str, seed: int, to: Path, schema: str | None, invalid:
     if unlisted:
         many = f"{counted(len(unlisted), 'sample')} {'is' if len(unlisted) == 1 else 'are'} in no list"
         say(f"{many} ({shortened(repr(unlisted[0]), _NAME)}): {_UNLISTED}. Rename the file")
+
+
+def _listable(rows: Any, schema: Any) -> tuple[Any, list[str], list[str]]:
+    """Return the rows whose names a list can hold, these names, and those that none can.
+
+    Raises:
+        UsageError: no list can hold any of them.
+    """
+    import numpy as np
+
+    from datacheck.scan.split import can_be_listed, lines
+
+    said = lines(rows, schema)
+    listable = np.array([can_be_listed(one) for one in said], dtype=bool)
+    if listable.all():
+        return rows, said, []
+    if not listable.any():
+        msg = f"{shortened(repr(said[0]), _NAME)}: {_UNLISTED}, and none of the samples has another. Rename the files."
+        raise UsageError(msg)
+    good, bad = np.flatnonzero(listable), np.flatnonzero(~listable)
+    return rows.take(good), [said[row] for row in good], [said[row] for row in bad]
 
 
 def _scanned(data: Path, schema: str | None, options: dict[str, Any]) -> tuple[Any, Any, Any]:
