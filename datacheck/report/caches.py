@@ -182,14 +182,17 @@ def _rows(cache: Cache, dim: str | None) -> list[int] | None:
 def _shards(cache: Cache, before: Earlier | None) -> list[list[Any]]:
     """Return of each shard: number, first sample, the one behind the last, how many valid, bytes, whether it was there.
 
-    The last is None where there is no earlier cache; else whether that has the same file of every field.
+    The last is None where there is no earlier cache; else whether that has the same file of every field. A field that
+    another writer has cut into another number of files counts for no bytes, and no shard as one that was there.
     """
     k, samples, files = cache.root.shard_samples, len(cache), cache.manifest.files
     starts = np.arange(0, samples, k)
     valid = np.add.reduceat(cache.usable.astype(np.int64), starts).tolist() if samples else []
     sizes, there = np.zeros(len(starts), np.int64), np.ones(len(starts), bool)
-    for name in cache.fields:
-        names = cache.shard_files(name)
+    for name, names in ((name, cache.shard_files(name)) for name in cache.fields):
+        if len(names) != len(starts):
+            there[:] = False
+            continue
         sizes += np.array([files[file][0] for file in names], np.int64)
         if before is not None:
             same = before.digests(name)

@@ -262,6 +262,20 @@ def test_a_cache_without_samples_has_its_page(tmp_path):
     assert (said["cache"]["samples"], said["shards"], said["strip"], said["changed"]) == (0, [], [], None)
 
 
+@pytest.mark.parametrize("k", [1, 4])
+def test_fields_that_are_cut_otherwise_than_the_root_group_says_count_for_no_shard(tmp_path, k):
+    specs = {"joints": ArraySpec("float32", (3,))}
+    cache = make_cache(tmp_path, specs, [{"joints": np.ones(3, np.float32)}] * 9, k=2)
+    rewritten(cache, "zarr.json", lambda said: said["attributes"]["datacheck"].update(shard_samples=k))
+    said, _ = parsed(cache)
+    assert said["checked"]["all_problems"] == 0
+    shards = [
+        [g, first, min(9, first + k), min(9, first + k) - first, 0, None] for g, first in enumerate(range(0, 9, k))
+    ]
+    assert said["shards"] == shards
+    assert said["fields"][0]["stored"] == sum(f.stat().st_size for f in (cache / "fields/joints").glob("c.*"))
+
+
 def test_compressed_fields_are_told_with_what_they_take(tmp_path):
     data = [{"x": np.zeros((64, 64), np.float32)} for _ in range(4)]
     folder = make_cache(tmp_path, {"x": ArraySpec("float32", (64, 64))}, data, codec=Codec("zstd", 5))
