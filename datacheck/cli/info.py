@@ -27,6 +27,7 @@ class Place(click.ParamType[Path | str]):
 
 
 path_argument = click.argument("path", type=Place())
+_LONGEST, _WIDEST = 1_000, 100  # letters of an entry of a table; cells that others are padded to
 split_option = click.option("--split", metavar="NAME", help="The split, where the folder holds several.")
 
 
@@ -123,13 +124,14 @@ def _size(count: float) -> str:
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Yield the rows with columns of so many cells of a terminal as the longest entry takes, which is made harmless."""
+    """Yield the rows, made harmless, with columns as wide as the longest entry, of 100 cells of a terminal at most."""
     from rich.cells import cell_len
 
     from datacheck.report.words import clean
 
-    cleaned = [[clean(entry, spaces=True) for entry in row] for row in rows]
-    widths = [max(map(cell_len, column)) for column in zip(*cleaned, strict=True)]
+    short = [[e if len(e) <= _LONGEST else f"{e[:_LONGEST]}..." for e in row] for row in rows]
+    cleaned = [[clean(entry, spaces=True) for entry in row] for row in short]
+    widths = [min(_WIDEST, max(map(cell_len, column))) for column in zip(*cleaned, strict=True)]
     for row in cleaned:
         padded = (entry + " " * (width - cell_len(entry)) for entry, width in zip(row, widths, strict=True))
         yield "  ".join(padded).rstrip()

@@ -17,6 +17,7 @@ from datacheck.cli.main import run
 from datacheck.digest import canonical_json, digest_value
 from datacheck.sample import ArraySpec
 from tests.cache.make import KEY, make_cache, unprivileged
+from tests.cache.test_hostile import rewritten, sealed
 
 SPECS = {
     "joints": ArraySpec("float32", (21, 3), attrs={"unit": "m", "role": "joints"}),
@@ -221,6 +222,19 @@ def test_verify_shows_the_first_problems_and_counts_the_rest(cache, capsys):
     assert "extra19" in said
     assert "extra20" not in said
     assert "... and 10 more" in said
+
+
+def test_a_long_name_makes_no_other_row_of_ls_longer(tmp_path, capsys):
+    """One cache with a pipeline of 4 MB and 60 empty folders took 3.9 GB."""
+    folder = make_cache(tmp_path, SPECS, samples(2))
+    rewritten(folder / "zarr.json", ("attributes", "datacheck", "pipeline"), "\x7f" * 100_000)
+    sealed(folder)
+    for i in range(60):
+        (folder.parent / ".building" / f"{i:016x}.{i:032x}").mkdir(parents=True)
+    assert run(["cache", "ls", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "\\x7f" * 1_000 + "...  all" in said
+    assert len(said) < 60_000
 
 
 def test_ls_lists_caches_damaged_ones_and_unfinished_builds(cache, tmp_path, capsys):
