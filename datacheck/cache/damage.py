@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property, lru_cache
@@ -16,7 +17,7 @@ from datacheck.cache.documents import parsed, spec_of
 from datacheck.cache.manifest import Manifest
 from datacheck.cache.owners import Owners, numbered
 from datacheck.cache.place import Place
-from datacheck.cache.problem import Problem
+from datacheck.cache.problem import Problem, fields_said
 from datacheck.cache.store import Store
 from datacheck.cache.stored import StoredArray
 from datacheck.cpus import usable_cpus
@@ -74,6 +75,7 @@ class Damage:
         self._store, self._manifest, self._damaged = store, manifest, frozenset(damaged)
         self._place = Place(store, manifest.files, mapped=False, verify="manifest")
         self._array = lru_cache(None)(self._opened)
+        self._concerned = lru_cache(None)(self._fields_of)
         self._owners = Owners(self._table, self._fields)
 
     def problems(self, file: str, what: str, *, inside: bool) -> list[Problem]:
@@ -151,16 +153,34 @@ class Damage:
     def _field(self, file: str) -> str:
         """Return the fields that a file belongs to."""
         path = file.removesuffix(_END).removeprefix(_DIGESTS)
-        path = (layout.shard_of(path) or (path, 0))[0]
+        return self._concerned((layout.shard_of(path) or (path, 0))[0])
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return sorted(self._fields)
+
+    @cached_property
+    def _by_rows(self) -> dict[str, list[str]]:
+        """The fields of each row table, by the folder of the table."""
+        found: dict[str, list[str]] = {}
+        for name in self._names:
+            dim = self._fields[name].dim
+            if dim is not None:
+                found.setdefault(layout.rows_path(dim, ""), []).append(name)
+        return found
+
+    def _fields_of(self, path: str) -> str:
+        """Return the fields that an array or a folder of arrays belongs to."""
         family, _, rest = path.partition("/")
         if family == "rows":
-            inside = f"{path}/"
-            dims = {n: s.dim for n, s in self._fields.items() if s.dim is not None}
-            return ", ".join(sorted(n for n, dim in dims.items() if inside.startswith(layout.rows_path(dim, ""))))
+            parts = f"{path}/".split("/")
+            folders = ("/".join(parts[:depth]) + "/" for depth in range(1, len(parts)))
+            return fields_said(sorted(name for folder in folders for name in self._by_rows.get(folder, ())))
         if family not in {"fields", "present"} or not rest:
             return ""
         name = layout.field_name(_FIELDS + rest)
-        return ", ".join(sorted(n for n in self._fields if n.startswith(f"{name}/"))) or name
+        inside = slice(bisect_left(self._names, f"{name}/"), bisect_left(self._names, f"{name}0"))  # "0" follows "/"
+        return fields_said(self._names[inside]) or name
 
     def _of_shard(self, g: int) -> tuple[int, int]:
         if self._root is None:

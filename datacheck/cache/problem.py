@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from datacheck.errors import CorruptionError, EvictedError
 
 _LONGEST = 300  # characters
+_NAMED = 10  # fields of one problem
 REPAIR = "Repair it: datacheck cache repair, with the words of the build"
 
 
@@ -17,7 +19,7 @@ class Problem:
     Args:
         file: path in the cache.
         what: what was found, what was expected.
-        field: the field concerned; several that share a row table with commas between them; "" where it is about none.
+        field: the field concerned; of several that share a row table the first ten; "" where it is about none.
         shard: number of the shard, where exactly one is concerned.
         samples: the samples concerned, in words; "" where it is about none.
         first: number of the first sample concerned.
@@ -38,6 +40,12 @@ class Problem:
         where = ", ".join(part for part in (field, shard, self.samples) if part)
         said = f"{self.file}{f' ({where})' if where else ''}: {self.what}"
         return said.encode("utf-8", "backslashreplace").decode()  # a file may have any name
+
+
+def fields_said(names: Sequence[str]) -> str:
+    """Return the names of some fields, the first ten, with commas between them."""
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def evicted(where: object) -> EvictedError:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from datacheck.cache import layout, open_cache, stored
+from datacheck.cache.damage import Damage
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
 from datacheck.cache.store import Folder, open_store
 from datacheck.cache.verify import verify
@@ -521,3 +522,22 @@ def test_an_extra_file_of_any_name_is_named(big):
             path.unlink()
         assert os.fsencode(problem.file) == name
         str(problem).encode()
+
+
+def test_the_fields_below_a_folder_are_named_once_and_ten_at_most(tmp_path):
+    specs = {f"a/{i:02d}": ArraySpec("float32", ()) for i in range(12)} | {"a0": ArraySpec("float32", ())}
+    folder = make_cache(tmp_path, specs, [dict.fromkeys(specs, 0.0)], k=1)
+    damage = Damage(open_store(folder), read_manifest(open_store(folder)), ())
+    first, second = (damage.problems(f"present/a/c.{i}", "missing", inside=False)[0].field for i in (0, 1))
+    assert first == ", ".join(f"a/{i:02d}" for i in range(10)) + " and 2 more"
+    assert second is first
+    assert damage.problems("fields/a/03/c.0", "missing", inside=False)[0].field == "a/03"
+
+
+def test_a_long_key_is_told_in_short_by_every_file_of_its_shard(tmp_path):
+    folder = make_cache(
+        tmp_path, {"a": ArraySpec("float32", ())}, [{"a": 0.0}] * 4, k=2, keys=["a", "b", "c", "d" * 4000]
+    )
+    damage = Damage(open_store(folder), read_manifest(open_store(folder)), ())
+    (problem,) = damage.problems("fields/a/c.1", "missing", inside=False)
+    assert problem.samples == f"samples 2 to 3, c to {'d' * 1000}..."
