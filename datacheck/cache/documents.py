@@ -74,8 +74,12 @@ def findings(raw: bytes) -> dict[str, list[str]]:
     return said
 
 
-def root_of(document: Mapping[str, Any]) -> layout.Root:
+def root_of(document: Mapping[str, Any], files: int) -> layout.Root:
     """Return what the root group says.
+
+    Args:
+        document: its ``zarr.json``.
+        files: how many the cache has.
 
     Raises:
         KeyError, TypeError, ValueError: it says not what a cache of this format says.
@@ -83,6 +87,9 @@ def root_of(document: Mapping[str, Any]) -> layout.Root:
     root = layout.Root.of(document)
     if root.samples > limits.SAMPLES:
         msg = f"{root.samples:,} samples; at most {limits.SAMPLES:,} are read"
+        raise ValueError(msg)
+    if (shards := -(-root.samples // root.shard_samples)) > limits.SHARDS + files:
+        msg = f"{shards:,} shards of {files:,} files"
         raise ValueError(msg)
     return root
 

@@ -344,6 +344,9 @@ class Root:
         if not named or not isinstance(said["windows"], dict | None):
             msg = f"a name is no text, the key has more than {_NAME:,} letters, or the windows are no object"
             raise ValueError(msg)
+        if said["dims"].keys() & {KEY_DIM, ORIGIN_DIM}:
+            msg = "a dimension of the fields that is that of the keys or origins"
+            raise ValueError(msg)
         check_dims(said["dims"])
         return cls(**{f.name: said[f.name] for f in dataclass_fields(cls)})
 

@@ -11,6 +11,7 @@ _BYTES = {layout.MANIFEST: 64 << 20}  # 700,000 files
 VALUES = 8_000_000  # of one JSON document: an empty object takes 3 bytes in the file and 72 in memory
 LEVELS = 254  # of a value of a JSON field: what orjson writes
 SAMPLES = 1 << 32
+SHARDS = 100_000  # that a cache has beside those that are files of it
 CHUNK_BYTES = 4 << 30  # one inner chunk, decoded: of one row
 ROWS_BYTES = 1 << 20  # an inner chunk of several rows, decoded for any of them: 16 times what a build writes
 SAMPLE_BYTES = 4 << 30  # the fixed fields of one sample, and its rows of one other field

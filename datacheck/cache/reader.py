@@ -101,7 +101,7 @@ class Cache:
     def _read_root(self) -> layout.Root:
         document = self.document(layout.ZARR)
         with self._place.sound(layout.ZARR):
-            return documents.root_of(document)
+            return documents.root_of(document, len(self.manifest.files))
 
     def _open_arrays(self) -> None:
         end = "/" + layout.ZARR

@@ -15,7 +15,7 @@ from datacheck.cache.damage import Damage, changed
 from datacheck.cache.documents import parsed
 from datacheck.cache.indices import cut
 from datacheck.cache.manifest import OUTSIDE, Manifest, content_root, read_manifest
-from datacheck.cache.problem import Problem
+from datacheck.cache.problem import Problem, fields_said
 from datacheck.cache.reader import Cache
 from datacheck.cache.store import Store, open_store
 from datacheck.digest import canonical_json, digest64, digest_bytes, digest_sample
@@ -26,6 +26,8 @@ Depth = Literal["quick", "full", "values"]
 
 _NO_FILE = "a symbolic link, a folder, or no file; a cache holds plain files only"
 _KEY_DIGITS = 16
+_RUNS = 1_000  # of shards, of one dimension, that are told one by one
+_AT_ONCE = 1 << 20  # samples
 
 
 def verify(
@@ -180,18 +182,35 @@ def _tables(cache: Cache) -> Iterator[Problem]:
 
 
 def _dense(cache: Cache, dim: str) -> Iterator[Problem]:
-    """Check that the rows of a dimension lie one behind the other, shard by shard."""
+    """Check that the rows of a dimension lie one behind the other, shard by shard; yield each run of other shards."""
     start, length = cache.row_table(dim)
     r = cache.root.dims.get(dim, 0)
     k = cache.root.shard_samples if dim in cache.root.dims else max(1, len(cache))
-    path, field = layout.rows_path(dim, "start"), ", ".join(sorted(n for n, s in cache.fields.items() if s.dim == dim))
-    for g, first in enumerate(range(0, len(cache), k)):
-        lengths = length[first : first + k]
-        expected = g * r + np.cumsum(lengths) - lengths
-        if (start[first : first + k] != expected).any() or (lengths < 0).any():
-            stop = min(len(cache), first + k)
-            samples = f"samples {first} to {stop - 1}"
-            yield Problem(path, "rows do not lie one behind the other", field, g, samples, first, stop)
+    path, field = (
+        layout.rows_path(dim, "start"),
+        fields_said(sorted(n for n, s in cache.fields.items() if s.dim == dim)),
+    )
+    wrong = _sparse(start, length, k, r)
+    ends = np.flatnonzero(np.diff(wrong, append=-1) != 1)
+    runs = list(zip(wrong[[0, *(ends[:-1] + 1)]].tolist(), wrong[ends].tolist(), strict=True)) if wrong.size else []
+    for a, b in [*runs[:_RUNS], *([(runs[_RUNS][0], runs[-1][1])] if len(runs) > _RUNS else [])]:
+        first, stop = a * k, min(len(cache), (b + 1) * k)
+        shard, samples = a if a == b else None, f"samples {first} to {stop - 1}"
+        yield Problem(path, "rows do not lie one behind the other", field, shard, samples, first, stop)
+
+
+def _sparse(start: Array, length: Array, k: int, r: int) -> Array:
+    """Return the shards of k samples whose rows do not lie one behind the other from a multiple of `r` on."""
+    found = [np.zeros(0, np.int64)]
+    step = max(1, _AT_ONCE // k) * k
+    for low in range(0, len(start), step):
+        starts, lengths = start[low : low + step], length[low : low + step]
+        firsts = np.arange(0, len(starts), k)
+        shards, counts = low // k + np.arange(len(firsts)), np.diff(firsts, append=len(starts))
+        before = np.cumsum(lengths) - lengths
+        expected = before + np.repeat(shards * r - before[firsts], counts)
+        found.append(shards[np.logical_or.reduceat((starts != expected) | (lengths < 0), firsts)])
+    return np.concatenate(found)
 
 
 def _named(cache: Cache, store: Store) -> Iterator[Problem]:

@@ -8,6 +8,7 @@ import shutil
 import socket
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from datacheck.cache import layout, open_cache, stored
 from datacheck.cache.damage import Damage
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
 from datacheck.cache.store import Folder, open_store
-from datacheck.cache.verify import verify
+from datacheck.cache.verify import _dense, verify
 from datacheck.digest import canonical_json, digest_bytes
 from datacheck.errors import StorageError, UsageError
 from datacheck.sample import ArraySpec
@@ -522,6 +523,36 @@ def test_an_extra_file_of_any_name_is_named(big):
             path.unlink()
         assert os.fsencode(problem.file) == name
         str(problem).encode()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ([1], [(1, 2, 4)]),
+        ([0, 1, 2], [(None, 0, 6)]),
+        ([0, 2, 3, 5], [(0, 0, 2), (None, 4, 8), (5, 10, 11)]),
+        ([0, 2, 4], [(0, 0, 2), (2, 4, 6), (4, 8, 10)]),
+        ([0, 1, 3, 5], [(None, 0, 4), (3, 6, 8), (5, 10, 11)]),
+    ],
+)
+@pytest.mark.parametrize("at_once", [1, 4, 1 << 20])
+def test_shards_whose_rows_lie_elsewhere_are_told_as_runs(tmp_path, monkeypatch, wrong, told, at_once):
+    monkeypatch.setattr("datacheck.cache.verify._AT_ONCE", at_once)
+    specs = {"points": ArraySpec("float64", (2,), "P")}
+    folder = make_cache(tmp_path, specs, [{"points": np.ones((i % 3 + 1, 2))} for i in range(11)], k=2)
+    cache = open_cache(folder)
+    start, length = cache.row_table("P")
+    start = start.copy()
+    for shard in wrong:
+        start[min(2 * shard + 1, 10)] += 1
+    with mock.patch.object(type(cache), "row_table", return_value=(start, length)):
+        found = list(_dense(cache, "P"))
+        assert [(one.shard, one.first, one.stop) for one in found] == told
+        assert {(one.file, one.field) for one in found} == {("rows/P/start", "points")}
+        monkeypatch.setattr("datacheck.cache.verify._RUNS", 1)
+        assert [(one.first, one.stop) for one in _dense(cache, "P")] == (
+            [one[1:] for one in told] if len(told) == 1 else [told[0][1:], (told[1][1], told[-1][2])]
+        )
 
 
 def test_the_fields_below_a_folder_are_named_once_and_ten_at_most(tmp_path):
