@@ -22,6 +22,8 @@ Codes = tuple[str, ...]
 Files = Mapping[str, tuple[Any, ...]]
 
 _SHOWN = 3
+_MOST = 10_000  # differences that are held
+_PATH = 1_000  # characters of a path
 _NOTHING = "absent"
 
 
@@ -76,12 +78,18 @@ def between(cache: Path | str, before: Path | str) -> list[Difference]:
 def _explained(
     said: Mapping[str, Any], sources: Callable[[], Files], judged: Callable[[], dict[str, Codes]], cache: Path | str
 ) -> list[Difference]:
-    """Hold inputs against those of a cache; what is large is asked for only where it differs."""
-    found = list(differences(said, _inputs(cache)))
-    if any(d.where == "sources" for d in found):
-        found = [d for d in found if d.where != "sources"] + [_files(_sources(cache), sources())]
-    if any(d.where.startswith("samples") for d in found):
-        found = [d for d in found if not d.where.startswith("samples")] + [_samples(_verdicts(cache), judged())]
+    """Hold inputs against those of a cache, 10,000 differences at most; what is large is asked for where it differs."""
+    found: list[Difference] = []
+    large = set()
+    for one in differences(said, _inputs(cache)):
+        if one.where == "sources" or one.where.startswith("samples"):
+            large.add(one.where[:7])
+        elif len(found) < _MOST:
+            found.append(one)
+    if "sources" in large:
+        found.append(_files(_sources(cache), sources()))
+    if "samples" in large:
+        found.append(_samples(_verdicts(cache), judged()))
     return sorted(found, key=lambda d: d.where)
 
 
@@ -109,6 +117,9 @@ def _verdicts(cache: Path | str) -> dict[str, Codes]:
 def _named(said: Mapping[str, Any]) -> dict[str, Any]:
     """Return inputs with the layout by field and the transforms by place and name, so that a part has a path."""
     parts = ("dtype", "item", "dim", "kind", "optional", "attrs")
+    if not all(isinstance(name, str) for name, *_ in said["layout"]):
+        msg = "a field without a name"
+        raise TypeError(msg)
     layout_ = {name: dict(zip(parts, more, strict=True)) for name, *more in said["layout"]}
     steps = {f"{number} {_step(step)}": step for number, step in enumerate(said["transforms"], 1)}
     return {**said, "layout": layout_, "transforms": steps}
@@ -122,16 +133,21 @@ def differences(now: Any, before: Any, where: str = "") -> Iterator[Difference]:
     """Yield the leaves in which two JSON values differ; lists of one length are compared place by place."""
     if isinstance(now, Mapping) and isinstance(before, Mapping):
         for key in sorted({*now, *before}):
-            inner = f"{where}.{key}" if where else key
+            inner = _short(f"{where}.{key}" if where else key)
             if key not in now or key not in before:
                 yield Difference(inner, _shown(before.get(key, _NOTHING)), _shown(now.get(key, _NOTHING)))
             else:
                 yield from differences(now[key], before[key], inner)
     elif isinstance(now, list) and isinstance(before, list) and len(now) == len(before):
         for place, (new, old) in enumerate(zip(now, before, strict=True)):
-            yield from differences(new, old, f"{where}[{place}]")
+            yield from differences(new, old, _short(f"{where}[{place}]"))
     elif now != before or isinstance(now, bool) != isinstance(before, bool):
         yield Difference(where, _shown(before), _shown(now))
+
+
+def _short(path: str) -> str:
+    """Return a path as long as somebody may look at: each leaf below a long name has one of its own."""
+    return path if len(path) <= _PATH else f"{path[: _PATH // 2]}...{path[-_PATH // 4 :]}"
 
 
 def _shown(value: Any) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from datacheck.build.explain import Difference, between, differences
+from datacheck.cache.manifest import measure_files, write_manifest
 from datacheck.errors import CorruptionError
 from datacheck.pipeline import build, explain
 from tests.build.make import schema_of
@@ -132,6 +133,38 @@ def run(*args):
     code = "import sys; from datacheck.cli.main import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=False)
     return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("name", [0, None])
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_field_that_has_no_name_is_damage(tmp_path, name, which):
+    caches = pair_of(tmp_path, [{"layout": [["x", "float32"]]}] * 2)
+    said = json.loads((caches[which] / "inputs.json").read_text())
+    said["said"]["layout"][0][0] = name
+    (caches[which] / "inputs.json").write_text(json.dumps(said))
+    (caches[which] / "manifest.json").unlink()
+    write_manifest(caches[which], measure_files(caches[which]), "0" * 32)
+    with pytest.raises(CorruptionError, match=r"inputs\.json: .*a field without a name"):
+        between(*caches)
+
+
+def test_differences_are_few_and_their_paths_short(tmp_path):
+    """A name of 1.5 MB was repeated for each leaf below it: two caches took 3 GB."""
+    inputs = [{"x" * 100_000: {str(n): i for n in range(20_000)}, "layout": []} for i in (0, 1)]
+    found = between(*pair_of(tmp_path, inputs))
+    assert len(found) == 10_000
+    assert {(len(one.where) < 1_100, one.where[:500]) for one in found} == {(True, "x" * 500)}
+
+
+def pair_of(place, inputs):
+    """Return two folders with these inputs, as far as `between` reads them."""
+    folders = [place / str(i) for i in range(2)]
+    for folder, said in zip(folders, inputs, strict=True):
+        layout = [[*one, [], None, "array", False, {}] for one in said["layout"]]
+        folder.mkdir()
+        (folder / "inputs.json").write_text(json.dumps({"said": said | {"layout": layout, "transforms": []}}))
+        write_manifest(folder, measure_files(folder), "0" * 32)
+    return folders
 
 
 def test_the_command_ends_with_1_where_another_cache_would_be_made(data):
