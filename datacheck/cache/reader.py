@@ -261,10 +261,12 @@ class Cache:
             return self._decoded(path, values, lengths, _json)
         return self._decoded(path, values, lengths, _text)
 
-    def present(self, field: str, indices: Indices) -> Array | None:
-        """Return which samples have an optional field, bool (samples); None where all must have it."""
+    def present(self, field: str, indices: Indices | None = None) -> Array | None:
+        """Return which samples (all where `indices` is None) have an optional field; None where all must have it."""
         array = self._arrays.get(layout.present_path(field))
-        return None if array is None else array.take(self._numbers(indices))
+        if array is None:
+            return None
+        return array.all() if indices is None else array.take(self._numbers(indices))
 
     def lengths(self, dim: str, indices: Indices | None = None) -> Array:
         """Return the rows of samples along a ragged dimension, int64 (samples); of all where `indices` is None.

@@ -104,7 +104,8 @@ def _said(cache: Cache, known: About) -> dict[str, Any]:
         CorruptionError: a part that is asked for is damaged.
     """
     before, root = earlier_of(cache), cache.root
-    all_fields = [_field(cache, name, known) for name in cache.fields]
+    rows = {dim: _rows(cache, dim) for dim in {spec.dim for spec in cache.fields.values()}}
+    all_fields = [_field(cache, name, known, *rows[spec.dim]) for name, spec in cache.fields.items()]
     shards = _shards(cache, before)
     texts = {name: cut(getattr(root, name), _TEXT) for name in ("pipeline", "schema", "split", "key")}
     summary = texts | {
@@ -128,16 +129,16 @@ def _said(cache: Cache, known: About) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------ fields
 
 
-def _field(cache: Cache, name: str, known: About) -> dict[str, Any]:
+def _field(cache: Cache, name: str, known: About, rows: int, of_samples: list[int] | None) -> dict[str, Any]:
     spec, stored = cache.fields[name], sum(cache.manifest.files[file][0] for file in cache.shard_files(name))
-    present = cache.present(name, np.arange(len(cache)))
+    present = cache.present(name)
     words = [(key, value) for key, value in sorted(spec.attrs.items()) if isinstance(value, str | int | float)]
     return {
         "name": cut(name, _TEXT), "dtype": spec.dtype if spec.kind == "array" else spec.kind,
         "shape": cut(_shape(spec, _declared(known, name)), _TEXT),
         "about": cut(", ".join(f"{key} {value}" for key, value in words), _TEXT),
         "present": None if present is None else int(present.sum()),
-        "stored": stored, "raw": _raw(cache, spec), "rows": _rows(cache, spec.dim),
+        "stored": stored, "raw": rows * spec.item_bytes, "rows": of_samples,
     }  # fmt: skip
 
 
@@ -162,18 +163,16 @@ def _shape(spec: ArraySpec, declared: list[Any]) -> str:
     return f"[{', '.join(axes)}]"
 
 
-def _raw(cache: Cache, spec: ArraySpec) -> int:
-    """Return the bytes of a field's values in memory."""
-    rows = len(cache) if spec.dim is None else int(cache.lengths(spec.dim).sum())
-    return rows * spec.item_bytes
+def _rows(cache: Cache, dim: str | None) -> tuple[int, list[int] | None]:
+    """Return how many rows a dimension has; the fewest, the median and the most of a sample that was made.
 
-
-def _rows(cache: Cache, dim: str | None) -> list[int] | None:
-    """Return the fewest, the median and the most rows of the samples that were made; None of a fixed field."""
-    if dim is None or not cache.made.any():
-        return None
-    lengths = cache.lengths(dim)[cache.made]
-    return [int(lengths.min()), int(np.median(lengths)), int(lengths.max())]
+    The latter are None of a fixed field.
+    """
+    if dim is None:
+        return len(cache), None
+    lengths = cache.lengths(dim)
+    total, lengths = int(lengths.sum()), lengths[cache.made]
+    return total, [int(lengths.min()), int(np.median(lengths)), int(lengths.max())] if lengths.size else None
 
 
 # ------------------------------------------------------------------------------------------ shards

@@ -17,10 +17,11 @@ import zarr
 
 from datacheck import CachedDataset, numerics
 from datacheck.build.builder import build_cache
-from datacheck.cache import layout
+from datacheck.cache import layout, open_cache
+from datacheck.cache.about import about
 from datacheck.cache.codec import Codec
 from datacheck.cache.manifest import measure_files, write_manifest
-from datacheck.report.caches import cache_page, cache_said
+from datacheck.report.caches import _said, cache_page, cache_said
 from datacheck.sample import ArraySpec
 from tests.build import rebuild
 from tests.cache.make import HalfPair, _Writer, make_cache
@@ -260,6 +261,17 @@ def test_a_cache_of_which_nothing_is_valid_says_why_nothing_is_served(tmp_path):
 def test_a_cache_without_samples_has_its_page(tmp_path):
     said, _ = parsed(make_cache(tmp_path, {"x": ArraySpec("float32", ())}, []))
     assert (said["cache"]["samples"], said["shards"], said["strip"], said["changed"]) == (0, [], [], None)
+
+
+def test_the_lengths_of_a_dimension_are_read_once_for_all_its_fields(tmp_path, monkeypatch):
+    specs = {f"x{i}": ArraySpec("float32", (), "P") for i in range(5)}
+    cache = open_cache(make_cache(tmp_path, specs, [dict.fromkeys(specs, np.ones(i, np.float32)) for i in range(3)]))
+    asked = []
+    lengths = type(cache).lengths
+    monkeypatch.setattr(type(cache), "lengths", lambda self, dim, *of: asked.append(dim) or lengths(self, dim, *of))
+    said = _said(cache, about(cache))
+    assert asked == ["P"]
+    assert [field["rows"] for field in said["fields"]] == [[0, 1, 2]] * 5
 
 
 @pytest.mark.parametrize("k", [1, 4])
