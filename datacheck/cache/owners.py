@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-_KEY = 1_000  # bytes of a key that are told: each damaged file of a shard tells the same two
+KEY = 1_000  # bytes of a key that are told: each damaged file of a shard tells the same two
 _KEPT = 8  # tables in memory: a cache may have a thousand damaged shards
 
 
@@ -59,8 +59,8 @@ class Owners:
         tables = [self._read(layout.rows_path(layout.KEY_DIM, what)) for what in ("start", "length")]
         start, length = (int(table[index]) for table in tables)
         values = self._read(layout.sample_path("key"))
-        told = values[start : start + min(length, _KEY)].tobytes().decode("utf-8", "replace")
-        return told if length <= _KEY else f"{told}..."
+        told = values[start : start + min(length, KEY)].tobytes().decode("utf-8", "replace")
+        return told if length <= KEY else f"{told}..."
 
 
 def numbered(low: int, high: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ from datacheck.cache.damage import Damage, changed
 from datacheck.cache.documents import parsed
 from datacheck.cache.indices import cut
 from datacheck.cache.manifest import OUTSIDE, Manifest, content_root, read_manifest
+from datacheck.cache.owners import KEY
 from datacheck.cache.problem import Problem, fields_said
 from datacheck.cache.reader import Cache
 from datacheck.cache.store import Store, open_store
@@ -26,7 +28,7 @@ Depth = Literal["quick", "full", "values"]
 
 _NO_FILE = "a symbolic link, a folder, or no file; a cache holds plain files only"
 _KEY_DIGITS = 16
-_RUNS = 1_000  # of shards, of one dimension, that are told one by one
+_TOLD = 1_000  # samples of another digest, and runs of shards of one dimension, that are told one by one
 _AT_ONCE = 1 << 20  # samples
 
 
@@ -193,7 +195,7 @@ def _dense(cache: Cache, dim: str) -> Iterator[Problem]:
     wrong = _sparse(start, length, k, r)
     ends = np.flatnonzero(np.diff(wrong, append=-1) != 1)
     runs = list(zip(wrong[[0, *(ends[:-1] + 1)]].tolist(), wrong[ends].tolist(), strict=True)) if wrong.size else []
-    for a, b in [*runs[:_RUNS], *([(runs[_RUNS][0], runs[-1][1])] if len(runs) > _RUNS else [])]:
+    for a, b in [*runs[:_TOLD], *([(runs[_TOLD][0], runs[-1][1])] if len(runs) > _TOLD else [])]:
         first, stop = a * k, min(len(cache), (b + 1) * k)
         shard, samples = a if a == b else None, f"samples {first} to {stop - 1}"
         yield Problem(path, "rows do not lie one behind the other", field, shard, samples, first, stop)
@@ -229,7 +231,19 @@ def _named(cache: Cache, store: Store) -> Iterator[Problem]:
 
 
 def _decoded(cache: Cache) -> Iterator[Problem]:
-    """Compute each sample's digest again from what is served."""
+    """Compute each sample's digest again from what is served; yield the first that are others, and the rest as one."""
+    path, wrong = layout.sample_path("digest"), _unlike(cache)
+    for number, said, found in islice(wrong, _TOLD):
+        yield _of_sample(cache, path, number, f"expected xxh3_64 {said:016x}, found {found:016x}")
+    rest = np.fromiter((number for number, *_ in wrong), np.int64)
+    if len(rest):
+        first, stop = int(rest[0]), int(rest[-1]) + 1
+        what = f"{len(rest):,} more of another xxh3_64 than expected"
+        yield Problem(path, what, samples=f"samples {first} to {stop - 1}", first=first, stop=stop)
+
+
+def _unlike(cache: Cache) -> Iterator[tuple[int, int, int]]:
+    """Yield each sample whose values have another digest: number, what is said, what was found."""
     names, whole = sorted(cache.fields), np.arange(len(cache))
     made, digests = cache.made, cache.digests(whole)
     for block in blocks(sample_bytes(cache, names, whole)):
@@ -238,12 +252,12 @@ def _decoded(cache: Cache) -> Iterator[Problem]:
             fields = [(name, value) for name, value in zip(names, values, strict=True) if value is not None]
             found = digest_sample(fields) if made[number] else 0
             if found != digests[number]:
-                what = f"expected xxh3_64 {int(digests[number]):016x}, found {found:016x}"
-                yield _of_sample(cache, layout.sample_path("digest"), number, what)
+                yield number, int(digests[number]), found
 
 
 def _of_sample(cache: Cache, path: str, number: int, what: str) -> Problem:
-    shard, said = number // cache.root.shard_samples, f"sample {number}, {cache.key(number)}"
+    shard, key = number // cache.root.shard_samples, cache.key(number)
+    said = f"sample {number}, {key if len(key) <= KEY else f'{key[:KEY]}...'}"
     return Problem(path, what, "", shard, said, number, number + 1)
 
 

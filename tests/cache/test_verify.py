@@ -17,7 +17,7 @@ from datacheck.cache import layout, open_cache, stored
 from datacheck.cache.damage import Damage
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
 from datacheck.cache.store import Folder, open_store
-from datacheck.cache.verify import _dense, verify
+from datacheck.cache.verify import _decoded, _dense, verify
 from datacheck.digest import canonical_json, digest_bytes
 from datacheck.errors import StorageError, UsageError
 from datacheck.sample import ArraySpec
@@ -549,10 +549,25 @@ def test_shards_whose_rows_lie_elsewhere_are_told_as_runs(tmp_path, monkeypatch,
         found = list(_dense(cache, "P"))
         assert [(one.shard, one.first, one.stop) for one in found] == told
         assert {(one.file, one.field) for one in found} == {("rows/P/start", "points")}
-        monkeypatch.setattr("datacheck.cache.verify._RUNS", 1)
+        monkeypatch.setattr("datacheck.cache.verify._TOLD", 1)
         assert [(one.first, one.stop) for one in _dense(cache, "P")] == (
             [one[1:] for one in told] if len(told) == 1 else [told[0][1:], (told[1][1], told[-1][2])]
         )
+
+
+def test_samples_of_another_digest_are_told_up_to_a_thousand(tmp_path, monkeypatch):
+    keys = [f"{i}" + "x" * 2000 for i in range(9)]
+    folder = make_cache(tmp_path, {"a": ArraySpec("float32", ())}, [{"a": i} for i in range(9)], k=2, keys=keys)
+    cache = open_cache(folder)
+    said = cache.digests(np.arange(9))
+    said[[1, 4, 5, 7]] += 1
+    monkeypatch.setattr("datacheck.cache.verify._TOLD", 2)
+    with mock.patch.object(type(cache), "digests", return_value=said):
+        found = list(_decoded(cache))
+    assert [(one.first, one.stop, one.shard) for one in found] == [(1, 2, 0), (4, 5, 2), (5, 8, None)]
+    assert found[0].samples == f"sample 1, 1{'x' * 999}..."
+    assert found[0].what.startswith(f"expected xxh3_64 {int(said[1]):016x}, found {int(said[1]) - 1:016x}")
+    assert str(found[2]) == "samples/digest (samples 5 to 7): 2 more of another xxh3_64 than expected"
 
 
 def test_the_fields_below_a_folder_are_named_once_and_ten_at_most(tmp_path):
