@@ -28,6 +28,7 @@ Array = np.ndarray[Any, Any]
 
 _HIDDEN = (DatacheckError, OSError, ValueError, LookupError, TypeError, MemoryError)  # what would tell is damaged, too
 _OF_CHUNKS, _OF_DIGESTS = "chunk", "digest of chunk"
+RUNS = 1_000  # of one file that are told one by one
 _FIELDS, _DIGESTS, _END = "fields/", "digests/", "/" + layout.ZARR
 
 
@@ -56,6 +57,15 @@ def _digest(store: Store, name: str) -> str:
         if getattr(error.__cause__, "errno", None) != errno.EIO:
             raise
         return "an input/output error"
+
+
+def stretches(numbers: Array) -> list[tuple[int, int]]:
+    """Return the first and the last of each run of ascending numbers; of more than `RUNS` the rest as one."""
+    if not numbers.size:
+        return []
+    apart = np.flatnonzero(np.diff(numbers) > 1)
+    firsts, lasts = numbers[[0, *(apart[:RUNS] + 1)]].tolist(), numbers[[*apart[:RUNS], -1]].tolist()
+    return list(zip(firsts, lasts, strict=True))
 
 
 class Damage:
@@ -223,8 +233,7 @@ class Damage:
         found = np.zeros(len(said), np.uint64)
         found[:held] = [array.digest(g * share + j) for j in range(held)]
         wrong = np.flatnonzero(found != said)
-        for run in np.split(wrong, np.flatnonzero(np.diff(wrong) > 1) + 1) if wrong.size else ():
-            a, b = int(run[0]), int(run[-1])
+        for a, b in stretches(wrong):
             sums = (found, said) if kind == _OF_DIGESTS else (said, found)
             what = f"{kind} {a}: expected xxh3_64 {int(sums[0][a]):016x}, found {int(sums[1][a]):016x}"
             if b > a:

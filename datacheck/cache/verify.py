@@ -12,7 +12,7 @@ import numpy as np
 
 from datacheck.cache import layout
 from datacheck.cache.columns import blocks, column, sample_bytes
-from datacheck.cache.damage import Damage, changed
+from datacheck.cache.damage import Damage, changed, stretches
 from datacheck.cache.documents import parsed
 from datacheck.cache.indices import cut
 from datacheck.cache.manifest import OUTSIDE, Manifest, content_root, read_manifest
@@ -28,7 +28,7 @@ Depth = Literal["quick", "full", "values"]
 
 _NO_FILE = "a symbolic link, a folder, or no file; a cache holds plain files only"
 _KEY_DIGITS = 16
-_TOLD = 1_000  # samples of another digest, and runs of shards of one dimension, that are told one by one
+_TOLD = 1_000  # samples of another digest that are told one by one
 _AT_ONCE = 1 << 20  # samples
 
 
@@ -193,9 +193,7 @@ def _dense(cache: Cache, dim: str) -> Iterator[Problem]:
         fields_said(sorted(n for n, s in cache.fields.items() if s.dim == dim)),
     )
     wrong = _sparse(start, length, k, r)
-    ends = np.flatnonzero(np.diff(wrong, append=-1) != 1)
-    runs = list(zip(wrong[[0, *(ends[:-1] + 1)]].tolist(), wrong[ends].tolist(), strict=True)) if wrong.size else []
-    for a, b in [*runs[:_TOLD], *([(runs[_TOLD][0], runs[-1][1])] if len(runs) > _TOLD else [])]:
+    for a, b in stretches(wrong):
         first, stop = a * k, min(len(cache), (b + 1) * k)
         shard, samples = a if a == b else None, f"samples {first} to {stop - 1}"
         yield Problem(path, "rows do not lie one behind the other", field, shard, samples, first, stop)

@@ -549,10 +549,24 @@ def test_shards_whose_rows_lie_elsewhere_are_told_as_runs(tmp_path, monkeypatch,
         found = list(_dense(cache, "P"))
         assert [(one.shard, one.first, one.stop) for one in found] == told
         assert {(one.file, one.field) for one in found} == {("rows/P/start", "points")}
-        monkeypatch.setattr("datacheck.cache.verify._TOLD", 1)
+        monkeypatch.setattr("datacheck.cache.damage.RUNS", 1)
         assert [(one.first, one.stop) for one in _dense(cache, "P")] == (
             [one[1:] for one in told] if len(told) == 1 else [told[0][1:], (told[1][1], told[-1][2])]
         )
+
+
+def test_chunks_of_other_digests_are_told_as_few_runs(tmp_path, monkeypatch):
+    folder = make_cache(tmp_path, {"a": ArraySpec("uint8", (1 << 16,))}, [{"a": np.zeros(1 << 16)}] * 8, k=8)
+    raw = bytearray((folder / "digests/fields/a/c.0").read_bytes())
+    for i in (0, 2, 3, 5, 7):
+        raw[8 * i] ^= 1
+    (folder / "digests/fields/a/c.0").write_bytes(bytes(raw))
+    damage = Damage(open_store(folder), read_manifest(open_store(folder)), ("digests/fields/a/c.0",))
+    found = [(one.first, one.stop) for one in damage.chunks("digests/fields/a/c.0")]
+    assert found == [(0, 1), (2, 4), (5, 6), (7, 8)]
+    monkeypatch.setattr("datacheck.cache.damage.RUNS", 2)
+    damage = Damage(open_store(folder), read_manifest(open_store(folder)), ("digests/fields/a/c.0",))
+    assert [(one.first, one.stop) for one in damage.chunks("digests/fields/a/c.0")] == [(0, 1), (2, 4), (5, 8)]
 
 
 def test_samples_of_another_digest_are_told_up_to_a_thousand(tmp_path, monkeypatch):
