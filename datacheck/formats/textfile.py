@@ -14,6 +14,7 @@ import csv
 import io
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -158,6 +159,12 @@ def _refuse_conflict(data: bytes) -> None:
         raise FormatError(where)
 
 
+def _refuse_conflict_outside(data: bytes) -> None:
+    """Refuse such markers where they do not lie within a quoted cell, which speaks of them."""
+    if not data.count(b'"', 0, data.find(b"<<<<<<< ")) % 2:
+        _refuse_conflict(data)
+
+
 def _behind_notes(body: str) -> tuple[list[str], str]:
     """Return the lines that begin with "#" at the start of a text, and what follows."""
     notes, at = list[str](), 0
@@ -200,8 +207,8 @@ def _open(path: Place, hint: Hint) -> Values:
     if between is None or found.names() != ["text"]:
         return found
     columns = _columns(data.removeprefix(_BOM), between)
-    if columns is None and not data.count(b'"', 0, data.find(b"<<<<<<< ")) % 2:  # not within a cell that speaks of one
-        _refuse_conflict(data)
+    if columns is None:
+        _refuse_conflict_outside(data)
     return found if columns is None else Values(columns)
 
 
@@ -220,19 +227,94 @@ def _columns(data: bytes, between: str) -> dict[str, Any] | None:
     import pyarrow as pa  # noqa: PLC0415  0.1 s, for such tables only
     import pyarrow.csv as tables  # noqa: PLC0415  as above
 
+    ragged = _Ragged(data.count(b"\n"))
     try:
         table = tables.read_csv(
             pa.py_buffer(data),
             tables.ReadOptions(use_threads=False, block_size=len(data) + 1),
-            tables.ParseOptions(delimiter=between, newlines_in_values=True),
+            tables.ParseOptions(delimiter=between, newlines_in_values=True, invalid_row_handler=ragged),
             tables.ConvertOptions(null_values=_EMPTY, check_utf8=True),
         )
         if table.num_rows < _LEAST or table.num_columns != len(names):
             return None
+        if ragged.rows or ragged.notes:
+            _refuse_ragged(data, between, ragged.rows, table.num_rows)
+            return None
+        _refuse_open_quote(data, between)
         columns = {name: _of_column(pa, table.column(place)) for place, name in enumerate(names)}
-    except pa.ArrowInvalid:  # rows of other lengths
+    except pa.ArrowInvalid:  # many rows of other lengths
         return None
     return {name: values for name, values in columns.items() if values is not None}
+
+
+class _Ragged:
+    """Counts the rows of a table that have another number of cells than its line of names.
+
+    Args:
+        lines: of the text. Where too many rows are ragged, the text is no table, and the parser stops.
+    """
+
+    def __init__(self, lines: int) -> None:
+        self._most = _FEW * lines + 1
+        self.rows = self.notes = 0
+
+    def __call__(self, row: Any) -> str:
+        if row.text.lstrip()[:1] in {"", "#"}:
+            self.notes += 1
+        else:
+            self.rows += 1
+        return "skip" if self.rows + self.notes <= self._most else "error"
+
+
+def _refuse_ragged(data: bytes, between: str, ragged: int, fitting: int) -> None:
+    """Refuse a table of which a few rows lack cells or have too many: as a text nothing in it is judged.
+
+    Raises:
+        FormatError: nearly all rows have a cell for each name.
+    """
+    if not ragged or ragged + fitting < _ROWS or ragged > _FEW * (ragged + fitting):
+        return
+    _refuse_conflict_outside(data)
+    more = f", and {ragged - 1:,} more do not fit" if ragged > 1 else ""
+    rows = _rows(data, between)
+    width = len(next(rows)[1])
+    for line, cells in rows:
+        count = len(cells)
+        if count not in {0, width} and not cells[0].lstrip().startswith("#") and any(map(str.strip, cells)):
+            held = f"{count:,} cell{'' if count == 1 else 's'}"
+            msg = f"line {line:,} has {held}, the header names {width:,}{more}; the other {fitting:,} rows fit"
+            raise FormatError(msg)
+
+
+def _refuse_open_quote(data: bytes, between: str) -> None:
+    """Refuse a table whose last cell has a quote that does not close: the rows behind it are no text of that cell.
+
+    Raises:
+        FormatError: the file is cut within a cell, or a quote is one too many.
+    """
+    if not data.count(b'"') % 2:
+        return
+    line = 1
+    try:
+        for start, cells in _rows(data, between, strict=True):
+            line = start + 1 + sum(cell.count("\n") for cell in cells)
+    except csv.Error as error:
+        if "end of data" in str(error):
+            msg = f"line {line:,} opens a quote that does not close: the file is cut there, or the quote is wrong"
+            raise FormatError(msg) from None
+
+
+def _rows(data: bytes, between: str, *, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line at which each row starts, and its cells, however long they are."""
+    limit = csv.field_size_limit(TEXT_BYTES)
+    try:
+        rows = csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8", newline=""), delimiter=between, strict=strict)
+        line = 1
+        for row in rows:
+            yield line, row
+            line = rows.line_num + 1
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _names_of_columns(data: bytes, between: str) -> list[str]:

@@ -229,6 +229,49 @@ def test_what_is_no_table_of_columns_is_a_text(tmp_path, text):
     assert read_all(tmp_path / "a.csv") == {"text": text}
 
 
+NAMED = ["when,place,n", *['2014-04-01,"two\nlines",1'] * 30, *["2014-04-01,Rome,1"] * 100]
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ({130: "2014-04-01,Ro"}, "line 161 has 2 cells, the header names 3; the other 129 rows fit"),
+        ({0: "when,place,n", 40: "Rome"}, "line 71 has 1 cell, the header names 3; the other 129 rows fit"),
+        ({9: "2014-04-01,Rome,1,2", 90: "x,y"}, "line 18 has 4 cells, .* 3, and 1 more do not fit; the other 128 rows"),
+    ],
+)
+def test_a_table_of_columns_with_a_ragged_row_is_no_text(tmp_path, rows, said):
+    """One cell fewer made a text of it: the fields were "missing", and a scan of the text found nothing."""
+    lines = [rows.get(place, line) for place, line in enumerate(NAMED)]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    with pytest.raises(FormatError, match=said):
+        read_all(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("long", [1, 200_000])
+def test_a_table_cut_within_a_quoted_cell_is_refused(tmp_path, long):
+    """All rows behind the quote were the text of one cell."""
+    (tmp_path / "a.csv").write_text('n,said\n1,"two\nlines"\n2,5\n3,"' + "4,x\n" * long)
+    with pytest.raises(FormatError, match="line 5 opens a quote that does not close"):
+        read_all(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text('n,said\n1,"two\nlines"\n2,a 5" pipe\n')
+    assert read_all(tmp_path / "a.csv")["said"] == ["two\nlines", 'a 5" pipe']
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [*NAMED, *["x,y"] * 3],  # too many
+        [*NAMED[40:57], "x,y"],  # too few rows
+        [*NAMED, "# the end"],
+        ["Dear reader, hello", *["a line", "this one, with a comma", "a, b, c"] * 40],
+    ],
+)
+def test_a_text_with_commas_and_a_table_with_notes_stay_texts(tmp_path, lines):
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    assert list(read_all(tmp_path / "a.csv")) == ["text"]
+
+
 def test_columns_are_those_of_tables_by_their_ending_alone(tmp_path):
     (tmp_path / "a.txt").write_text(TABLE, encoding="utf-8")
     assert list(read_all(tmp_path / "a.txt")) == ["text"]
