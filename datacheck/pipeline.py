@@ -72,7 +72,7 @@ def build(
         allow_missing: so many samples may be missing since this machine could not read them.
 
     Returns:
-        The caches in order of the splits' names.
+        The caches in order of the splits' names; each says in `unfit` which fit samples it lacks for their sizes.
 
     Raises:
         UsageError: something asked for does not exist or does not fit, or a file changed during the build.

@@ -24,7 +24,7 @@ from datacheck.build.earlier import Earlier, Reuse
 from datacheck.build.finish import Done, Facts, Finish, windows
 from datacheck.build.hashed import stamps
 from datacheck.build.job import Job, digests, files_of, recorded, tasks_of
-from datacheck.build.plan import Plan, cut, estimate, resolve, stored, without_odd
+from datacheck.build.plan import Plan, cut, estimate, resolve, shape_said, stored, unfit, without_odd
 from datacheck.build.record import Record
 from datacheck.build.seek_points import seek_points
 from datacheck.build.staging import Staging, claimed
@@ -62,6 +62,8 @@ class Built:
         checked: how many shards were made a second time and came out the same.
         unlisted: (path, reason) of folders that could not be listed: no cache has their samples.
         left_out: a sentence for each field that few samples have and no cache can hold.
+        unfit: by field how many samples that the scan found fit are not made since their sizes of it differ, and the
+            sizes that the cache holds, "[n, 259, 3]"; each sample at its first such field.
     """
 
     path: Path | str
@@ -79,6 +81,7 @@ class Built:
     checked: int = 0
     unlisted: Sequence[tuple[str, str]] = ()
     left_out: Sequence[str] = ()
+    unfit: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
 
 def prepare(job: Job) -> tuple[Plan, list[Transform], dict[str, Any]]:
@@ -160,7 +163,7 @@ def build_cache(
     finished, moved = target.finished()
     second = partial(checked, job, plan, steps, workers=workers, scheduler=scheduler, progress=progress)
     if finished is not None:
-        built = _found(target, plan, finished)
+        built = replace(_found(target, plan, finished), unfit=_unfit(job, plan, finished.made))
         if check is None:
             return built
         with claimed(target.place, key) as stage:
@@ -178,8 +181,24 @@ def build_cache(
     theirs = came == "theirs"
     return Built(
         target.path, plan.split, *count, size, theirs, done.not_made, moved, len(kept), plan.shards, gave, again,
-        left_out=plan.left_out,
+        left_out=plan.left_out, unfit=_unfit(job, plan, done.made),
     )  # fmt: skip
+
+
+def _unfit(job: Job, plan: Plan, made: Array) -> dict[str, tuple[int, str]]:
+    """Return what `Built.unfit` says.
+
+    Shapes:
+        made: bool (samples)
+    """
+    lost = plan.samples.readable & plan.samples.valid & ~made
+    found: dict[str, tuple[int, str]] = {}
+    for name, odd in unfit(plan.specs, job.seen).items():
+        here = lost & odd
+        if here.any():
+            found[name] = (int(here.sum()), shape_said(plan.specs[name]))
+            lost &= ~odd
+    return found
 
 
 def complete(

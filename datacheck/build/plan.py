@@ -200,6 +200,39 @@ def stored(specs: Mapping[str, ArraySpec]) -> dict[str, ArraySpec]:
     return {n: s if s.kind == "array" else replace(s, dim=layout.text_dim(n)) for n, s in sorted(specs.items())}
 
 
+def unfit(specs: Mapping[str, ArraySpec], seen: Mapping[str, Seen]) -> dict[str, Array]:
+    """Return which samples have another kind, or other sizes, of a field than a cache holds; of read fields alone.
+
+    Shapes:
+        returns: each bool (samples)
+    """
+    found: dict[str, Array] = {}
+    for name, spec in specs.items():
+        if name not in seen:
+            continue
+        one = seen[name]
+        odd = [i for i, signature in enumerate(one.signatures) if not _holds(spec, signature)]
+        found[name] = np.isin(one.which, odd)
+        if spec.kind == "array" and spec.dim is None and spec.item:
+            found[name] |= (one.which >= 0) & (one.length != spec.item[0])
+    return found
+
+
+def shape_said(spec: ArraySpec) -> str:
+    """Return the sizes that a cache holds of a field, "[n, 259, 3]", or "text", "JSON"."""
+    if spec.kind != "array":
+        return "JSON" if spec.kind == "json" else spec.kind
+    first = [] if spec.dim is None else ["n" if spec.dim.startswith("fields.") else spec.dim]
+    return f"[{', '.join(map(str, [*first, *spec.item]))}]"
+
+
+def _holds(spec: ArraySpec, signature: Signature) -> bool:
+    item = spec.item if spec.dim is not None else spec.item[1:]
+    if spec.kind != "array" or signature.kind != "array":
+        return spec.kind == signature.kind
+    return (signature.rank, signature.item) == (len(spec.item) + (spec.dim is not None), item)
+
+
 def _refused(name: str, spec: ArraySpec) -> str:
     """Return why no cache can hold a field, "" where one can."""
     if "\0" in name or not all(name.split("/")):

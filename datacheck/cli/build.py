@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ split has already are linked or copied from it, after a check of every byte (in 
 """
 _COMPRESS = "none, zstd or zstd:LEVEL (1 to 22). Default: as the pipeline says, else none."
 
-_MISSING = "Build although this machine could not read up to N samples. Default: 0."
+_MISSING = "Go without up to N samples that this machine could not read, or whose sizes no cache holds. Default: 0."
 
 _STAGING = "Where a cache for a URL grows before it is sent. Default: ~/.cache/datacheck/staging."
 
@@ -66,12 +66,15 @@ def build(pipeline: str, **options: Any) -> None:  # fmt: skip
     for one in made:
         say(*described(one))
     say(*_unlisted(made[0].unlisted if made else ()))
+    if sum(count for one in made for count, _ in one.unfit.values()) > options["allow_missing"]:
+        click.get_current_context().exit(1)
 
 
 def described(one: Built) -> Iterator[str]:
     """Yield what is said of one built cache."""
     invalid, missing = one.made - one.valid, one.samples - one.made
     yield f"{one.path}{' (unchanged: it was built before)' if one.reused else ''}"
+    yield from _unfit(one.unfit)
     counts = f"{one.valid:,} valid, {invalid:,} invalid, {missing:,} not made"
     yield f"    {one.samples:,} sample{'' if one.samples == 1 else 's'}: {counts}; {bytes_said(one.nbytes)}"
     if one.kept:
@@ -86,6 +89,18 @@ def described(one: Built) -> Iterator[str]:
     if one.left_out:
         yield "    fields that fewer than half of the samples have and no cache can hold are left out:"
     yield from _first(one.left_out, "        ")
+
+
+def _unfit(unfit: Mapping[str, tuple[int, str]]) -> Iterator[str]:
+    """Yield which samples are lost although the scan found them fit, and what to do."""
+    for name, (count, shape) in unfit.items():
+        who = f"{count:,} sample{' that the scan found fit is' if count == 1 else 's that the scan found fit are'}"
+        yield f"    {who} not in this cache, which holds {name} as {shape} only."
+    if unfit:
+        name = next(iter(unfit))
+        yield "        The arrays of a field differ from sample to sample in their first axis alone. Bring them to one"
+        yield f"        shape in a step of your own (pipelines/README.md), such as for {name}:"
+        yield f"        transforms: [{{steps:resized: {{fields: {{{name}: {{shape: [...], dtype: ...}}}}}}}}]"
 
 
 def _unlisted(refused: Sequence[tuple[str, str]]) -> Iterator[str]:

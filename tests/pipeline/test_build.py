@@ -270,6 +270,37 @@ def test_the_command_builds_and_says_so(tmp_path, project):
     assert "built before" in ran("mine.yaml", "--data", "data", "--out", "cache")[1]
 
 
+def test_fit_samples_that_no_cache_holds_are_named_and_are_no_success(tmp_path):
+    """Of 200 pictures a cache held 25, since the others had other widths; the build ended with 0."""
+    (tmp_path / "pictures.yaml").write_text(
+        "datacheck: 1\nname: pictures\nsamples: {files: 'data/*.npy'}\nfields: {image: {role: image}}\n"
+    )
+    (tmp_path / "data").mkdir()
+    for i, (height, width) in enumerate([(9, 8), (7, 8), (9, 8), (9, 6), (8, 5)]):
+        pixels = np.random.Generator(np.random.Philox(i)).integers(0, 255, (height, width, 3)).astype(np.uint8)
+        np.save(tmp_path / f"data/{i}.npy", pixels)
+    words = ("pictures.yaml", "--data", ".", "--out", "cache")
+    for _ in range(2):  # the second finds it built
+        code, said, errors = ran(*words)
+        assert (code, errors) == (1, "")
+        assert said.splitlines()[1].strip().startswith("2 samples that the scan found fit are not in this cache, ")
+        assert "which holds image as [n, 8, 3] only." in said
+        assert "transforms: [{steps:resized: {fields: {image: {shape: [...], dtype: ...}}}}]" in said
+        assert "5 samples: 3 valid, 0 invalid, 2 not made" in said
+    assert ran(*words, "--allow-missing", "1")[0] == 1
+    assert ran(*words, "--allow-missing", "2")[0] == 0
+    (tmp_path / "sized.yaml").write_text(
+        "datacheck: 1\nname: sized\nschema: pictures.yaml\ntransforms:\n"
+        "  - steps:resized: {fields: {image: {shape: [5, 5, 3], dtype: uint8}}}\n"
+    )
+    (tmp_path / "steps.py").write_text(
+        "def resized(sample):\n    return {**sample.fields, 'image': sample.fields['image'][:5, :5]}\n"
+    )
+    code, said, errors = ran("sized.yaml", *words[1:])
+    assert (code, errors) == (0, "")
+    assert "5 samples: 5 valid" in said
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
