@@ -209,9 +209,48 @@ def _open(path: Place, hint: Hint) -> Values:
     columns = _columns(data.removeprefix(_BOM), between)
     if columns is None:
         _refuse_conflict_outside(data)
-    return found if columns is None else Values(columns)
+    return found if columns is None else Columns(columns, path, between)
 
 
+class Columns(Values):
+    """The columns of a table with a line of names.
+
+    Args:
+        columns: by name.
+        path: the file.
+        between: what stands between its cells.
+    """
+
+    def __init__(self, columns: dict[str, Any], path: Place, between: str) -> None:
+        super().__init__(columns)
+        self._path, self._between = path, between
+
+    def why_text(self, name: str) -> str:
+        """Return which cells make a column of texts of one that is declared as numbers or times; reads again."""
+        data = self._path.read_bytes().removeprefix(_BOM)
+        place = _names_of_columns(data, self._between).index(name)
+        rows = _rows(data, self._between)
+        next(rows)
+        cells = [(line, row[place]) for line, row in rows if len(row) > place and row[place] not in _EMPTY]
+        fit = {what: [form.fullmatch(cell) is not None for _, cell in cells] for what, form in _FORMS.items()}
+        # of the kind of the first cell, so that the first cell that is not shows where a file changes
+        what = next((what for what, fits in fit.items() if fits[:1] == [True]), "")
+        what = what or max(fit, key=lambda what: sum(fit[what]))
+        odd = [cell for cell, fits in zip(cells, fit[what], strict=True) if not fits]
+        if not odd:
+            return f"a column of texts: not all of its cells are a {what} that exists"
+        (line, cell), count = odd[0], len(odd)
+        more = f"; {count:,} of {len(cells):,} cells are none" if count > 1 else f"; the other {len(cells) - 1:,} are"
+        return f"line {line:,} holds {cell[:_SHOWN]!r}, which is no {what}{more}"
+
+
+_SHOWN = 40  # letters of a cell
+_FORMS = {
+    "number": re.compile(rf"\s*+{_NUMBER}\s*+"),
+    "date as YYYY-MM-DD hh:mm:ss": re.compile(
+        r"\d{4}-\d\d-\d\d(?:[ T]\d\d(?::?\d\d(?::?\d\d(?:\.\d{1,9})?)?)?(?:Z|[+-]\d\d(?::?\d\d)?)?)?"
+    ),
+}
 _BETWEEN_CELLS = {".csv": ",", ".tsv": "\t"}
 _BOM = b"\xef\xbb\xbf"
 _NAMES_BYTES, _COLUMNS, _LEAST = 1 << 16, 4096, 2  # of the line of names; fewest rows

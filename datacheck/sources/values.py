@@ -12,6 +12,7 @@ import orjson
 from datacheck.errors import FormatError
 from datacheck.formats import limits
 from datacheck.formats.parsed import rectangular, to_json
+from datacheck.formats.textfile import Columns
 from datacheck.sample import Container, Peeked
 from datacheck.schema.model import FieldSpec
 
@@ -121,7 +122,8 @@ def read_value(
     try:
         if look is not None and (seen := _peeked(container, name)) is not None and look(seen):
             return seen
-        value = plain(container.read(name) if rows is None else container.read_rows(name, *rows), spec)
+        held = container.read(name) if rows is None else container.read_rows(name, *rows)
+        value = _plain_column(container, name, held, spec) if isinstance(container, Columns) else plain(held, spec)
     except KeyError:
         return None
     except OSError as error:
@@ -133,6 +135,17 @@ def read_value(
     if isinstance(value, np.ndarray) and not value.size:
         limits.check_shape(value.shape)
     return value
+
+
+def _plain_column(container: Columns, name: str, held: Any, spec: FieldSpec) -> Any:
+    """Return `plain` of a column of a table.
+
+    Raises:
+        FormatError: it is declared as numbers or times and some of its cells are none; says which.
+    """
+    if isinstance(held, list) and held and is_rows(spec):
+        raise FormatError(container.why_text(name))
+    return plain(held, spec)
 
 
 def read_numbers(container: Container, name: str, look: Look) -> Array | Peeked | None:

@@ -80,6 +80,27 @@ def test_tables_that_do_not_fit_the_columns_are_refused(tmp_path, shape):
         only(tmp_path, schema("*.npy", {"xyz": {}}, columns="xyz:3 rest:9"))
 
 
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        (["1.5"] * 30 + ["5;82", "", "2.5", "6;1"], "v: line 33 holds '5;82', .* no number; 2 of 33 cells are none"),
+        (["1.5"] * 30 + ["five"], "v: line 33 holds 'five', which is no number; the other 30 are"),
+        (["2016-07-01 00:00:00"] * 3 + ["01/07/2016 03:00"] * 9, "v: line 6 holds '01/07/2016 03:00', .* no date "),
+        (["?", "2016-07-01", "2016-07-02"], r"v: line 2 holds '\?', which is no date as YYYY-MM-DD"),
+        (["Rome", "Oslo"], "v: line 2 holds 'Rome', which is no number; 2 of 2 cells are none"),
+        (["2016-07-01", "2016-13-01"], "v: a column of texts: not all of its cells are a date .* that exists"),
+    ],
+)  # fmt: skip
+def test_a_column_says_which_cell_is_no_number(tmp_path, cells, said):
+    """One cell with a comma in the place of a point said "a list that holds more than numbers"."""
+    lines = ["v,name", *(f"{cell},Rome" for cell in cells)]
+    lines[1] = lines[1].replace(",Rome", ',"a\nb"')
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    declared = schema("*.csv", {"v": {"role": "value", "shape": ["T"]}, "name": {}})
+    with pytest.raises(FormatError, match=said):
+        only(tmp_path, declared)
+
+
 def test_a_csv_table_with_a_header_is_one_value(tmp_path):
     (tmp_path / "a.csv").write_text("x,y,z\n1.5,2,3\n4,5,6\n")
     np.testing.assert_array_equal(only(tmp_path, schema("*.csv", {"points": {}}))["points"], [[1.5, 2, 3], [4, 5, 6]])
