@@ -1,5 +1,6 @@
 """Text: tables of numbers (.txt, .csv, .tsv, .xyz, .pts) as "table", a JSON object as its entries, else "text".
 
+A .csv or .tsv of numbers with a line of names is "table" and "columns", and gives a column to who asks for its name.
 A .csv or .tsv with a line of names, of which a column holds words or times, gives each column by its name: numbers
 and times, these as seconds since 1970 (empty cells are NaN), words as a list of texts. Members of archives are not cut.
 
@@ -204,12 +205,29 @@ def _open(path: Place, hint: Hint) -> Values:
     data = path.read_bytes()
     found = _parse(data, hint)
     between = _BETWEEN_CELLS.get(path.name.lower()[-4:])
+    if between is not None and found.names() == ["columns", "table"]:
+        return NamedTable({name: found.read(name) for name in found.names()})
     if between is None or found.names() != ["text"]:
         return found
     columns = _columns(data.removeprefix(_BOM), between)
     if columns is None:
         _refuse_conflict_outside(data)
     return found if columns is None else Columns(columns, path, between)
+
+
+class NamedTable(Values):
+    """A table of numbers with a line of names, which also gives each of its columns to who asks for it by its name."""
+
+    def read(self, name: str) -> Any:
+        """Return the table, the names, or one column.
+
+        Raises:
+            KeyError: no such name.
+        """
+        names, table = super().read("columns"), super().read("table")
+        if name in self._values or names.count(name) != 1:
+            return super().read(name)
+        return np.ascontiguousarray(table.reshape(len(table), -1)[:, names.index(name)])
 
 
 class Columns(Values):

@@ -101,6 +101,17 @@ def test_a_column_says_which_cell_is_no_number(tmp_path, cells, said):
         only(tmp_path, declared)
 
 
+def test_a_csv_table_of_numbers_gives_the_columns_that_a_schema_names(tmp_path):
+    """Beside words each column had its name, without any the file had "table" alone."""
+    (tmp_path / "a.csv").write_text("t,x,y,y\n1,2.5,3,4\n4,5,6,7\n")
+    found = only(tmp_path, schema("*.csv", {"t": {}, "x": {"shape": ["T"]}, "y": {"optional": True}}))
+    assert {name: value.tolist() for name, value in found.items()} == {"t": [1, 4], "x": [2.5, 5]}
+    found = only(tmp_path, schema("*.csv", {"speed": {"at": "x"}, "table": {}}))
+    assert found["speed"].tolist() == [2.5, 5]
+    assert found["table"].shape == (2, 4)
+    assert sorted(only(tmp_path, schema("*.csv", {"*": {}}))) == ["table"]
+
+
 def test_a_csv_table_with_a_header_is_one_value(tmp_path):
     (tmp_path / "a.csv").write_text("x,y,z\n1.5,2,3\n4,5,6\n")
     np.testing.assert_array_equal(only(tmp_path, schema("*.csv", {"points": {}}))["points"], [[1.5, 2, 3], [4, 5, 6]])
