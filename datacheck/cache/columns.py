@@ -12,6 +12,7 @@ from datacheck.cache.reader import Cache
 Array = np.ndarray[Any, Any]
 
 BLOCK_BYTES = 64 << 20
+_VALUE_BYTES = 128  # of an array that stands for a value, beside its numbers
 
 
 def sample_bytes(cache: Cache, names: Collection[str], numbers: Array) -> Array:
@@ -24,9 +25,15 @@ def sample_bytes(cache: Cache, names: Collection[str], numbers: Array) -> Array:
     return sizes
 
 
-def blocks(sizes: Array, most: int = BLOCK_BYTES) -> Iterator[slice]:
-    """Yield runs of samples of `most` bytes together, or of one sample that has more; `sizes`: int64 (samples)."""
-    ends, first = np.cumsum(sizes), 0
+def blocks(sizes: Array, most: int = BLOCK_BYTES, *, fields: int = 0) -> Iterator[slice]:
+    """Yield runs of samples that fit into memory.
+
+    Args:
+        sizes: bytes of each sample, int64 (samples).
+        most: bytes of a run, unless one sample alone has more.
+        fields: of each sample; each value becomes an array, which takes more than a number in it.
+    """
+    ends, first = np.cumsum(sizes + fields * _VALUE_BYTES), 0
     while first < len(ends):
         before = ends[first - 1] if first else 0
         stop = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
@@ -36,13 +43,22 @@ def blocks(sizes: Array, most: int = BLOCK_BYTES) -> Iterator[slice]:
 
 def column(cache: Cache, name: str, numbers: Array) -> list[Array | None]:
     """Return a field of samples, None of those that lack it or were not made."""
+    has, rows, ends = whole_column(cache, name, numbers)
+    values = list(rows) if ends is None else np.split(rows, ends[:-1]) if len(ends) else []
+    return [np.asarray(value) if ok else None for value, ok in zip(values, has.tolist(), strict=True)]
+
+
+def whole_column(cache: Cache, name: str, numbers: Array) -> tuple[Array, Array, Array | None]:
+    """Return which samples have a field, its values stacked, and where each sample's rows end; None: it is fixed.
+
+    Shapes:
+        returns: bool (samples); (samples, *item), or (rows of all samples, *item); int64 (samples)
+    """
     has = cache.made[numbers]
     present = cache.present(name, numbers)
     if present is not None:
         has &= present
     if cache.fields[name].dim is None:
-        values = list(cache.gather(name, numbers))
-    else:
-        rows, lengths = cache.gather_ragged(name, numbers)
-        values = np.split(rows, np.cumsum(lengths)[:-1]) if len(numbers) else []
-    return [np.asarray(value) if ok else None for value, ok in zip(values, has.tolist(), strict=True)]
+        return has, cache.gather(name, numbers), None
+    rows, lengths = cache.gather_ragged(name, numbers)
+    return has, rows, np.cumsum(lengths)

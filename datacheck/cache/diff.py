@@ -160,7 +160,7 @@ def _verdicts(a: Cache, b: Cache, keys: list[str]) -> dict[str, tuple[Codes, Cod
 
 def _changed(a: Cache, b: Cache, names: list[str], of_a: Array, of_b: Array) -> Iterator[dict[str, Change]]:
     """Yield what differs in each pair of samples, in blocks that fit into memory."""
-    for block in blocks(_sizes(a, b, names, of_a, of_b)):
+    for block in blocks(_sizes(a, b, names, of_a, of_b), fields=2 * len(names)):
         pair = (a, of_a[block]), (b, of_b[block])
         found: list[dict[str, Change]] = [{} for _ in range(len(pair[0][1]))]
         for name in names:

@@ -244,7 +244,7 @@ def _unlike(cache: Cache) -> Iterator[tuple[int, int, int]]:
     """Yield each sample whose values have another digest: number, what is said, what was found."""
     names, whole = sorted(cache.fields), np.arange(len(cache))
     made, digests = cache.made, cache.digests(whole)
-    for block in blocks(sample_bytes(cache, names, whole)):
+    for block in blocks(sample_bytes(cache, names, whole), fields=len(names)):
         columns = [column(cache, name, whole[block]) for name in names]
         for number, *values in zip(whole[block].tolist(), *columns, strict=True):
             fields = [(name, value) for name, value in zip(names, values, strict=True) if value is not None]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datacheck.build.export.samples import samples as exported
 from datacheck.cache import columns, layout, open_cache
 from datacheck.cache.codec import Codec
 from datacheck.cache.columns import blocks, sample_bytes
@@ -68,3 +69,20 @@ def test_values_that_compress_to_nothing_are_not_all_held_at_once(tmp_path, what
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 40 << 20
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("what", ["verify", "export"])
+def test_values_of_one_byte_are_not_all_arrays_at_once(tmp_path, what):
+    """Each takes a hundred bytes as an array: a block of so many bytes of values took gigabytes."""
+    names = [f"x{number}" for number in range(10)]
+    specs = {name: ArraySpec("uint8", ()) for name in names}
+    path = make_cache(tmp_path, specs, [dict.fromkeys(names, np.uint8(1))] * 30_000, k=1 << 15)
+    tracemalloc.start()
+    if what == "verify":
+        assert verify(path, "values") == []
+    else:
+        assert sum(1 for _ in exported(open_cache(path), np.arange(30_000))) == 30_000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 << 20

@@ -40,7 +40,7 @@ def samples(cache: Cache, numbers: Array) -> Iterator[Exported]:
     Raises:
         CorruptionError: what is stored is not what was written.
     """
-    for block in blocks(sample_bytes(cache, cache.fields, numbers)):
+    for block in blocks(sample_bytes(cache, cache.fields, numbers), fields=len(cache.fields)):
         some = numbers[block]
         columns = {name: column(cache, name, some) for name in cache.fields}
         for i, key in enumerate(cache.keys(some)):
