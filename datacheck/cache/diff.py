@@ -10,15 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.cache.columns import blocks, column, sample_bytes
+from datacheck.cache.columns import blocks, sample_bytes, whole_column
 from datacheck.cache.reader import Cache
 from datacheck.errors import UsageError
 from datacheck.sample import ArraySpec
 
 Array = np.ndarray[Any, Any]
 Codes = tuple[str, ...]
+_Column = tuple[Array, Array, Array | None]  # see `whole_column`
 
 _AT_ONCE = 1 << 20  # values
+MOST = 250_000  # changes that are held, each of a field of a sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,8 @@ class Diff:
         changed: by key and field, the content of samples that both have.
         verdicts: by key, the codes of the findings that made the sample invalid, in the first and in the second; none
             where it is valid.
-        unread: how many samples that both have were not looked at, because of `most`; where both have the same fields
-            each of these is a changed one.
+        unread: how many samples that both have were not looked at, because of `most`, or as 250,000 values had
+            changed before; where both have the same fields each of these is a changed one.
     """
 
     fields: dict[str, tuple[str, str]]
@@ -94,7 +96,8 @@ def diff(a: Cache, b: Cache, fields: Collection[str] | None = None, most: int | 
     Notes:
         Samples are matched by key. Values are compared by their bytes: a NaN equals itself, 0.0 is not -0.0. A sample
         that was not made has no fields. Fields that are stored otherwise (dtype, shape, kind) are told as such, and not
-        sample by sample. Where both have the same fields, only samples of other digests are read.
+        sample by sample. Where both have the same fields, only samples of other digests are read. No samples are
+        looked at behind the block in which the 250,000th value that changed lies.
     """
     said = _fields(a, b, fields)
     shared = [name for name in sorted(a.fields) if name in b.fields and name not in said]
@@ -108,16 +111,15 @@ def diff(a: Cache, b: Cache, fields: Collection[str] | None = None, most: int | 
     places = np.flatnonzero(other)
     sizes = _sizes(a, b, compared, of_a[places], of_b[places])
     read = len(places) if most is None else int(np.searchsorted(np.cumsum(sizes), most, side="right"))
-    unread, places = len(places) - read, places[:read]
-    pairs = _changed(a, b, compared, of_a[places], of_b[places])
-    changed = {both[place]: found for place, found in zip(places.tolist(), pairs, strict=True) if found}
+    looked = list(_changed(a, b, compared, of_a[places[:read]], of_b[places[:read]]))
+    changed = {both[place]: found for place, found in zip(places.tolist(), looked, strict=False) if found}
     return Diff(
         said,
         [key for key in numbers[1] if key not in numbers[0]],
         [key for key in numbers[0] if key not in numbers[1]],
         changed,
         _verdicts(a, b, both),
-        unread,
+        len(places) - len(looked),
     )
 
 
@@ -159,17 +161,60 @@ def _verdicts(a: Cache, b: Cache, keys: list[str]) -> dict[str, tuple[Codes, Cod
 
 
 def _changed(a: Cache, b: Cache, names: list[str], of_a: Array, of_b: Array) -> Iterator[dict[str, Change]]:
-    """Yield what differs in each pair of samples, in blocks that fit into memory."""
+    """Yield what differs in each pair of samples, in blocks that fit into memory, until `MOST` values differ."""
+    held = 0
     for block in blocks(_sizes(a, b, names, of_a, of_b), fields=2 * len(names)):
+        if held >= MOST:
+            return
         pair = (a, of_a[block]), (b, of_b[block])
         found: list[dict[str, Change]] = [{} for _ in range(len(pair[0][1]))]
         for name in names:
-            columns = [column(cache, name, numbers) for cache, numbers in pair]
-            for i, (x, y) in enumerate(zip(*columns, strict=True)):
-                told = change(x, y, number=a.fields[name].kind == "array")
+            one, other = (whole_column(cache, name, numbers) for cache, numbers in pair)
+            for i in _apart_in(one, other):
+                told = change(_value(one, i), _value(other, i), number=a.fields[name].kind == "array")
                 if told is not None:
                     found[i][name] = told
+                    held += 1
         yield from found
+
+
+def _apart_in(one: _Column, other: _Column) -> list[int]:
+    """Return which samples differ in a field, all compared at once: a call for each would take longest."""
+    (has, x, ends), (had, y, stops) = one, other
+    both = has & had
+    if ends is None or stops is None:
+        return np.flatnonzero((has != had) | (both & _unlike(x, y))).tolist()
+    rows, others = np.diff(ends, prepend=0), np.diff(stops, prepend=0)
+    both &= rows == others
+    if not both.all():
+        x, y = x[np.repeat(both, rows)], y[np.repeat(both, others)]
+    size, apart = np.where(both, rows, 0), np.zeros(len(both), bool)
+    filled = np.flatnonzero(size)
+    if filled.size:
+        apart[filled] = np.logical_or.reduceat(_unlike(x, y), (np.cumsum(size) - size)[filled])
+    return np.flatnonzero((has != had) | (has & had & (rows != others)) | apart).tolist()
+
+
+def _unlike(x: Array, y: Array) -> Array:
+    """Return which rows of two arrays of one shape and dtype have other bytes, bool (rows)."""
+    if not x.size:
+        return np.zeros(len(x), bool)
+    found: Array = (_raw(x, len(x)) != _raw(y, len(y))).any(axis=1)
+    return found
+
+
+def _raw(values: Array, rows: int) -> Array:
+    """Return the bytes of values, uint8 (rows, bytes of a row)."""
+    raw: Array = np.ascontiguousarray(values).reshape(-1).view(np.uint8).reshape(rows, -1)
+    return raw
+
+
+def _value(of: _Column, i: int) -> Array | None:
+    """Return what a sample has of a column, None where it lacks it."""
+    has, rows, ends = of
+    if not has[i]:
+        return None
+    return np.asarray(rows[i]) if ends is None else rows[ends[i - 1] if i else 0 : ends[i]]
 
 
 def change(x: Array | None, y: Array | None, *, number: bool) -> Change | None:
@@ -185,8 +230,7 @@ def change(x: Array | None, y: Array | None, *, number: bool) -> Change | None:
         return Change(x.shape, y.shape)
     if not x.size:
         return None
-    raw = [np.ascontiguousarray(v).reshape(-1).view(np.uint8).reshape(v.size, -1) for v in (x, y)]
-    apart = (raw[0] != raw[1]).any(axis=1)
+    apart = (_raw(x, x.size) != _raw(y, y.size)).any(axis=1)
     if not apart.any():
         return None
     first = tuple(int(i) for i in np.unravel_index(int(apart.argmax()), x.shape))

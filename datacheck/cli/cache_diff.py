@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -12,9 +13,12 @@ from datacheck.cli.info import Place, split_option
 from datacheck.cli.say import say
 
 if TYPE_CHECKING:
-    from datacheck.cache.diff import Diff
+    from datacheck.cache.diff import Change, Diff
+
+Item = TypeVar("Item")
 
 _SHOWN = 20
+_LETTERS = 10_000  # of a line
 
 
 @click.command()
@@ -37,34 +41,42 @@ def diff(ctx: click.Context, first: Path | str, second: Path | str, fields: tupl
 
 
 def _told(found: Diff) -> Iterator[str]:
-    yield from listed(
-        "stored otherwise", [f"{n}: {_or_none(x)}, then {_or_none(y)}" for n, (x, y) in found.fields.items()]
-    )
+    from datacheck.cache.diff import MOST
+
+    yield from listed("stored otherwise", found.fields.items(), stored)
     yield from listed("only in the first", found.removed)
     yield from listed("only in the second", found.added)
-    yield from listed(
-        "changed", [f"{key}: {'; '.join(f'{n} {c}' for n, c in of.items())}" for key, of in found.changed.items()]
-    )
-    yield from listed(
-        "judged otherwise", [f"{key}: {verdict(x)}, then {verdict(y)}" for key, (x, y) in found.verdicts.items()]
-    )
+    yield from listed("changed", found.changed.items(), _changed)
+    if found.unread:
+        yield f"{found.unread:,} more samples that both have were not looked at, as {MOST:,} values had changed before"
+    yield from listed("judged otherwise", found.verdicts.items(), judged)
 
 
-def listed(what: str, lines: Sequence[str]) -> Iterator[str]:
-    """Yield how many there are of what, and the first of them."""
+def _changed(item: tuple[str, Mapping[str, Change]]) -> str:
+    key, of = item
+    return f"{key}: {'; '.join(f'{name} {change}' for name, change in of.items())}"
+
+
+def listed(what: str, items: Collection[Item], line: Callable[[Item], str] = str) -> Iterator[str]:
+    """Yield how many there are of what, and a line for the first of them: there may be millions, with long names."""
     from datacheck.report.words import clean
 
-    if lines:
-        yield f"{len(lines):,} {what}"
-    yield from (f"    {clean(line, spaces=True)}" for line in lines[:_SHOWN])
-    if len(lines) > _SHOWN:
-        yield f"    ... and {len(lines) - _SHOWN:,} more"
+    if items:
+        yield f"{len(items):,} {what}"
+    for item in islice(items, _SHOWN):
+        said = line(item)
+        yield f"    {clean(said if len(said) <= _LETTERS else f'{said[:_LETTERS]} ...', spaces=True)}"
+    if len(items) > _SHOWN:
+        yield f"    ... and {len(items) - _SHOWN:,} more"
 
 
-def _or_none(said: str) -> str:
-    return said or "none"
+def stored(item: tuple[str, tuple[str, str]]) -> str:
+    """Return how a field is stored in either, in words."""
+    name, (one, other) = item
+    return f"{name}: {one or 'none'}, then {other or 'none'}"
 
 
-def verdict(codes: Sequence[str]) -> str:
-    """Return the codes that make a sample invalid, in words."""
-    return ", ".join(codes) or "valid"
+def judged(item: tuple[str, tuple[Sequence[str], Sequence[str]]]) -> str:
+    """Return the codes that make a sample invalid in either, in words."""
+    key, (one, other) = item
+    return f"{key}: {', '.join(one) or 'valid'}, then {', '.join(other) or 'valid'}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from datacheck.cli.cache_diff import listed, verdict
+from datacheck.cli.cache_diff import judged, listed, stored
 from datacheck.cli.info import Place
 from datacheck.cli.manifest import deep_option, format_option, schema_of, schema_option, tell_notes, workers_option
 from datacheck.cli.say import say
@@ -83,15 +83,11 @@ def _told(found: Comparison) -> Iterator[str]:
     if not found:
         yield "no difference"
         return
-    yield from listed(
-        "stored otherwise", [f"{n}: {x or 'none'}, then {y or 'none'}" for n, (x, y) in found.stored.items()]
-    )
-    told = {name: _fields(of) for name, of in found.values.items()}
-    yield from _tree("file", found.files, told if found.samples is None else {})
+    yield from listed("stored otherwise", found.stored.items(), stored)
+    yield from _tree("file", found.files, (found.values,) if found.samples is None else ())
     if found.samples is not None:
-        yield from _tree("sample", found.samples, {key: ", ".join(of) for key, of in found.fields.items()} | told)
-    pairs = found.verdicts.items()
-    yield from listed("samples judged otherwise", [f"{key}: {verdict(x)}, then {verdict(y)}" for key, (x, y) in pairs])
+        yield from _tree("sample", found.samples, (found.values, found.fields))
+    yield from listed("samples judged otherwise", found.verdicts.items(), judged)
 
 
 def _about(about: Mapping[str, Any]) -> str:
@@ -102,26 +98,30 @@ def _about(about: Mapping[str, Any]) -> str:
     return f"{kind}{about['files']:,} files{samples}, root {about['root']}"
 
 
-def _fields(of: Mapping[str, Mapping[str, Any]]) -> str:
+def _fields(said: Sequence[Mapping[str, Any]], name: str) -> str:
+    """Return which fields of a name differ, as the first says it that says anything of that name."""
+    of = next((some[name] for some in said if name in some), ())
+    if not isinstance(of, Mapping):
+        return ", ".join(of)
     told = [f"{name} {said['said']}".strip() for name, said in list(of.items())[:_FIELDS_SHOWN]]
     return "; ".join([*told, *([f"{len(of) - _FIELDS_SHOWN:,} more fields"] if len(of) > _FIELDS_SHOWN else [])])
 
 
-def _tree(what: str, tree: TreeDiff, said: Mapping[str, str]) -> Iterator[str]:
-    def with_more(names: Sequence[str]) -> list[str]:
-        return [": ".join([name, *filter(None, [said.get(name, ""), _copy(tree, name)])]) for name in names]
+def _tree(what: str, tree: TreeDiff, told: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    def with_more(name: str) -> str:
+        return ": ".join([name, *filter(None, [_fields(told, name), _copy(tree, name)])])
 
-    moved = [f"{name} has what {before} had" for name, before in tree.reordered.items()]
-    for lines, said_of in (
-        (tree.removed, "{} only in the first"),
-        (with_more(tree.added), "{} only in the second"),
-        (with_more(tree.changed), "{} changed"),
-        ([f"{one}, then {other}" for one, other in tree.renamed], "{} renamed"),
-        ([f"{one} and {other} have each other's content" for one, other in tree.swapped], "pairs of {} swapped"),
-        (moved, "{} reordered"),
-    ):
-        names = f"{what}s" if len(lines) > 1 or "pairs" in said_of else what
-        yield from listed(said_of.format(names).replace("pairs", "pairs" if len(lines) > 1 else "pair"), lines)
+    kinds: list[tuple[Collection[Any], Callable[[Any], str], str]] = [
+        (tree.removed, str, "{} only in the first"),
+        (tree.added, with_more, "{} only in the second"),
+        (tree.changed, with_more, "{} changed"),
+        (tree.renamed, lambda pair: f"{pair[0]}, then {pair[1]}", "{} renamed"),
+        (tree.swapped, lambda pair: f"{pair[0]} and {pair[1]} have each other's content", "pairs of {} swapped"),
+        (tree.reordered.items(), lambda pair: f"{pair[0]} has what {pair[1]} had", "{} reordered"),
+    ]
+    for items, line, said in kinds:
+        names = f"{what}s" if len(items) > 1 or "pairs" in said else what
+        yield from listed(said.format(names).replace("pairs", "pairs" if len(items) > 1 else "pair"), items, line)
 
 
 def _copy(tree: TreeDiff, name: str) -> str:

@@ -295,7 +295,7 @@ def _bare(root: Path, roots: Mapping[str, Path]) -> Listing:
 
 def _of_caches(first: Place, second: Place) -> Comparison:
     from datacheck.cache import open_cache  # noqa: PLC0415  as above
-    from datacheck.cache.diff import diff  # noqa: PLC0415  as above
+    from datacheck.cache.diff import MOST, diff  # noqa: PLC0415  as above
     from datacheck.repro.data.values import of_change  # noqa: PLC0415  as above
 
     a, b = open_cache(first), open_cache(second)
@@ -314,6 +314,8 @@ def _of_caches(first: Place, second: Place) -> Comparison:
         {key: list(of) for key, of in found.changed.items()},
         {key: {name: of_change(told) for name, told in of.items()} for key, of in found.changed.items()},
         found.fields, found.verdicts,
+        (f"{found.unread:,} samples that both have were not looked at, as {MOST:,} values had changed before",)
+        if found.unread else (),
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as npst
 
 from datacheck.cache import layout, open_cache
 from datacheck.cache.diff import Change, change, diff
+from datacheck.cli.main import run
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.sample import ArraySpec
 from tests.cache.make import make_cache
@@ -195,3 +196,35 @@ def test_no_more_than_so_many_bytes_are_compared_and_the_rest_is_counted(tmp_pat
     assert list(found.changed) == ["k0", "k1", "k3", "k4"][:read]
     assert found.unread == 4 - read
     assert found
+
+
+def numbered(first, count=6):
+    return {f"k{i}": ({"x": np.full(2, first + i, "<f4"), "on": np.bool_(True)}, "valid") for i in range(count)}
+
+
+def test_no_more_changes_are_held_than_somebody_may_look_at(tmp_path, monkeypatch, capsys):
+    """Each takes 250 bytes and 16 us: a thousand fields of a byte and 5,000 samples took 83 s."""
+    monkeypatch.setattr("datacheck.cache.diff.MOST", 3)
+    monkeypatch.setattr("datacheck.cache.columns.blocks.__defaults__", (1,))
+    a, b = stored(tmp_path / "a", numbered(0), 2), stored(tmp_path / "b", numbered(9), 2)
+    found = diff(a, b)
+    assert (list(found.changed), found.unread) == (["k0", "k1", "k2"], 3)
+    assert run(["cache", "diff", str(a.path), str(b.path)]) == 1
+    more = "3 more samples that both have were not looked at, as 3 values had changed before"
+    assert more in capsys.readouterr().out
+    assert run(["diff", str(a.path), str(b.path)]) == 1
+    said = capsys.readouterr()
+    assert "6 samples changed" in said.out
+    assert more.replace("more ", "") in said.out + said.err
+
+
+def test_values_that_are_equal_are_held_together_at_once(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        "datacheck.cache.diff.change", lambda *pair, number: calls.append(pair) or change(*pair, number=number)
+    )
+    one, other = numbered(0), numbered(0)
+    other["k4"] = ({"x": np.zeros(2, "<f4"), "on": np.bool_(True)}, "valid")
+    a, b = (stored(tmp_path / name, data, 2) for name, data in (("a", one), ("b", other)))
+    assert list(diff(a, b).changed) == ["k4"]
+    assert len(calls) == 1
