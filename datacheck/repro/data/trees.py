@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+_COPIED = 4096  # letters of a name that is told as the origin of copies: it is repeated for each
+
 Content = Any  # a digest, or several of them: whatever is hashable and equal where the content is
 
 
@@ -21,7 +23,8 @@ class TreeDiff:
         renamed: (name in the first, name in the second): the same content.
         swapped: pairs in both whose contents have changed places; the smaller name first.
         reordered: in both; what a name holds now, by the name that held it before and lost it.
-        copies: of those added or changed, which name of the first had this very content.
+        copies: of those added or changed, which name of the first had this very content; none of more than
+            4,096 letters.
     """
 
     added: list[str] = field(default_factory=list)
@@ -118,8 +121,8 @@ def _pairs(
 
 
 def _first_names(first: Mapping[str, Content], wanted: set[Content]) -> dict[Content, str]:
-    """Return the smallest name that has each of these contents."""
+    """Return the smallest name that has each of these contents, of those that may be repeated."""
     found: dict[Content, str] = {}
-    for name in sorted(name for name, content in first.items() if content in wanted):
+    for name in sorted(name for name, content in first.items() if content in wanted and len(name) <= _COPIED):
         found.setdefault(first[name], name)
     return found
