@@ -10,8 +10,9 @@ Reference:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any, BinaryIO
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO, Final
 
 from datacheck.schema.model import MOST_FIELDS
 from datacheck.table import WIDEST
@@ -32,16 +33,32 @@ _SMALL = 1 << 16  # bytes of a column: LZ4 makes 16 MB of them at most
 _WIDTH = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 4, 7: 8}  # bytes of a value in memory, by type; of a text its number
 
 
+_Wanted = Mapping[int, Any]  # fields of a struct by number, and those of the structs in each
+_ALL: Final[_Wanted] = {}
+_NOTHING: Final[_Wanted] = {}  # told from the other by identity
+_COLUMN = dict.fromkeys((1, 2, 3, 4, 5, 6, 7, 9, 11), _ALL)
+_FOOTER = {2: dict.fromkeys((1, 2, 4, 5), _ALL), 3: _ALL, 4: {1: {3: _COLUMN}, 3: _ALL}}  # what is looked at here
+
+
 class _Thrift:
-    """Reads structs of Thrift's compact protocol as {number of the field: value}."""
+    """Reads structs of Thrift's compact protocol as {number of the field: value}.
+
+    Args:
+        data: bytes that begin with a struct.
+
+    Notes:
+        A struct or list in memory takes a hundred times its bytes: of those that are kept there is at most one for each
+        8 bytes, of which those that Arrow writes take twice as many.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.at = 0
-        self._kinds: dict[int, Callable[[int], Any]] = {
-            1: lambda deep: True, 2: lambda deep: False, 3: lambda deep: self._byte(),
-            4: self._number, 5: self._number, 6: self._number, 7: lambda deep: self._bytes(8),
-            8: lambda deep: self._bytes(self._varint()), 9: self._list, 10: self._list, 12: self.struct,
+        self._left = 1000 + len(data) // 8  # structs and lists
+        self._kinds: dict[int, Callable[[int, _Wanted], Any]] = {
+            1: lambda deep, wanted: True, 2: lambda deep, wanted: False, 3: lambda deep, wanted: self._byte(),
+            4: self._number, 5: self._number, 6: self._number, 7: lambda deep, wanted: self._bytes(8),
+            8: lambda deep, wanted: self._bytes(self._varint()), 9: self._list, 10: self._list, 12: self.struct,
         }  # fmt: skip
 
     def _byte(self) -> int:
@@ -58,23 +75,33 @@ class _Thrift:
                 raise ValueError(msg)
         return found | byte << shift
 
-    def _number(self, deep: int = 0) -> int:
-        del deep
+    def _number(self, deep: int = 0, wanted: _Wanted = _ALL) -> int:
+        del deep, wanted
         found = self._varint()
         return (found >> 1) ^ -(found & 1)
 
-    def struct(self, deep: int = 0) -> dict[int, Any]:
-        if deep > _DEEP:
-            msg = "nested too deep"
+    def _keep(self, deep: int, wanted: _Wanted) -> None:
+        self._left -= wanted is not _NOTHING
+        if deep > _DEEP or self._left < 0:
+            msg = "nested too deep, or of more parts than its bytes can be"
             raise ValueError(msg)
+
+    def struct(self, deep: int = 0, wanted: _Wanted = _ALL) -> dict[int, Any]:
+        """Return the wanted fields of a struct; what is not wanted is read and not kept."""
+        self._keep(deep, wanted)
         found: dict[int, Any] = {}
+        seen: set[int] = set()
         field = 0
         while head := self._byte():
             field = field + (head >> 4) if head >> 4 else self._number()
-            if field in found or not 0 <= field < 1 << 15:  # other readers take another one of two, or 16 bits of it
+            if field in seen or not 0 <= field < 1 << 15:  # other readers take another one of two, or 16 bits of it
                 msg = f"field {field} of a struct stands twice, or has an unknown number"
                 raise ValueError(msg)
-            found[field] = self._kinds[head & 15](deep + 1)
+            seen.add(field)
+            within = wanted if wanted is _ALL or wanted is _NOTHING else wanted.get(field, _NOTHING)
+            value = self._kinds[head & 15](deep + 1, within)
+            if within is not _NOTHING:
+                found[field] = value
         return found
 
     def _bytes(self, size: int) -> bytes:
@@ -84,15 +111,20 @@ class _Thrift:
         self.at += size
         return self._data[self.at - size : self.at]
 
-    def _list(self, deep: int) -> list[Any]:
+    def _list(self, deep: int, wanted: _Wanted) -> list[Any]:
+        self._keep(deep, wanted)
         head = self._byte()
         count = head >> 4 if head >> 4 < 15 else self._varint()
-        if count > len(self._data) - self.at or deep > _DEEP:  # each takes a byte at least
-            msg = "it ends too soon, or is nested too deep"
+        if count > len(self._data) - self.at:  # each takes a byte at least
+            msg = "it ends too soon"
             raise ValueError(msg)
         kind = head & 15
         read = self._kinds[3 if kind in {1, 2} else kind]
-        return [read(deep + 1) for _ in range(count)]
+        values = (read(deep + 1, wanted) for _ in range(count))
+        if wanted is not _NOTHING:
+            return list(values)
+        deque(values, maxlen=0)
+        return []
 
 
 def check(file: BinaryIO) -> int:
@@ -107,7 +139,7 @@ def check(file: BinaryIO) -> int:
     """
     size = file.seek(0, os.SEEK_END)
     try:
-        said = _Thrift(_footer(file, size)).struct()
+        said = _Thrift(_footer(file, size)).struct(wanted=_FOOTER)
         groups = said[4]
         memory = _check_groups(said, size)
         names = [part[4] for part in _leaves(said)]

@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -233,6 +234,31 @@ def test_a_field_that_a_struct_says_twice_is_refused():
     for data in (b"\x15\x02\x04\x02\x04\x00", b"\x05\x82\x80\x08\x02\x00"):
         with pytest.raises(ValueError, match="twice"):
             footer._Thrift(data).struct()
+
+
+@pytest.mark.parametrize(
+    ("field", "part"),
+    [(1, b"\x11\x00"), (2, b"\x11\x00"), (4, b"\x00"), (6, b"\x11\x19\xf1\x00\x00")],
+    ids=["not looked at", "columns", "row groups", "lists of nothing"],
+)
+def test_a_footer_of_small_structs_takes_no_gigabytes(field, part):
+    """A dict of 232 bytes for two of the footer, which is no column: 1.2 GB of 9.8 MB."""
+    count = 200_000
+    data = bytes([field << 4 | 9, 0xFC]) + zigzag(count // 2) + part * count + b"\x00"
+    tracemalloc.start()
+    with contextlib.suppress(ValueError):
+        footer._Thrift(data).struct(wanted=footer._FOOTER)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 40 * len(data)
+
+
+def test_what_is_not_looked_at_in_a_footer_is_read_and_not_kept():
+    data = b"\x15\x02" + b"\x16\x04" + b"\x1c\x15\x02\x15\x04\x00" + b"\x16\x08\x00"
+    assert footer._Thrift(data).struct() == {1: 1, 2: 2, 3: {1: 1, 2: 2}, 4: 4}
+    assert footer._Thrift(data).struct(wanted={1: footer._ALL, 3: {2: footer._ALL}}) == {1: 1, 3: {2: 2}}
+    with pytest.raises(ValueError, match="twice"):
+        footer._Thrift(b"\x1c\x15\x02\x05\x02\x04\x00\x00").struct(wanted={2: footer._ALL})
 
 
 def test_a_page_larger_than_its_column_is_refused(tmp_path):
