@@ -6,7 +6,8 @@ stacked arrays. Importing this module registers `Row` with the default collate o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
-from datacheck.errors import UsageError
+from datacheck.errors import DatacheckError, UsageError
 
 Array = np.ndarray[Any, Any]
 Kind = Literal["fixed", "ragged", "object"]
@@ -187,7 +188,7 @@ def collate_rows(batch: Sequence[Mapping[str, Any]], *, collate_fn_map: Any = No
     """Return a batch as the default collate would: tensors stacked, texts and JSON values listed.
 
     Raises:
-        UsageError: a ragged field cannot be stacked.
+        UsageError: a ragged field cannot be stacked, or samples have values of different forms in a field.
     """
     columns = batch.columns if isinstance(batch, Batch) else None
     if columns is not None:
@@ -197,13 +198,57 @@ def collate_rows(batch: Sequence[Mapping[str, Any]], *, collate_fn_map: Any = No
     stacked = {}
     for name in batch[0]:
         values = [row[name] for row in batch]
-        if kinds.get(name) == "object":
-            stacked[name] = values
-            continue
-        if kinds.get(name) == "ragged" and _have_rows(values):
-            _refuse(name, [len(value) for value in values])
-        stacked[name] = _copied(values) if _are_views(values) else collate(values, collate_fn_map=registered)
+        with _told_apart(name, values):
+            if kinds.get(name) == "object":
+                stacked[name] = _without_arrays(values)
+                continue
+            if kinds.get(name) == "ragged" and _have_rows(values) and len({_is_array(v) for v in values}) == 1:
+                _refuse(name, [len(value) for value in values])
+            stacked[name] = (
+                _copied(values) if _are_views(values) else collate(_as_tensors(values), collate_fn_map=registered)
+            )
     return stacked
+
+
+@contextmanager
+def _told_apart(name: str, values: Sequence[Any], *, rows: bool = False) -> Iterator[None]:
+    """Raise `UsageError` where values cannot be joined and are of two forms: of several datasets, as a rule."""
+    try:
+        yield
+    except (TypeError, ValueError, RuntimeError) as error:
+        forms = sorted({_form(value, rows=rows) for value in values})
+        if isinstance(error, DatacheckError) or len(forms) == 1:
+            raise
+        msg = (
+            f"{name} is {forms[0]} in one sample of this batch and {forms[1]} in another, so they cannot be joined. "
+            f"Leave the field out with fields=[...], or bring its values in line with transform=."
+        )
+        raise UsageError(msg) from error
+
+
+def _form(value: Any, *, rows: bool) -> str:
+    if not _is_array(value):
+        return type(value).__name__
+    shape = [*(["rows"] if rows and value.ndim else []), *value.shape[1 if rows else 0 :]]
+    return f"{str(value.dtype).removeprefix('torch.')} [{', '.join(map(str, shape))}]"
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, torch.Tensor | np.ndarray)
+
+
+def _without_arrays(values: list[Any]) -> list[Any]:
+    if any(map(_is_array, values)):
+        msg = "texts and arrays"
+        raise TypeError(msg)
+    return values
+
+
+def _as_tensors(values: Sequence[Any]) -> Sequence[Any]:
+    """Return tensors where some are, and others read-only arrays (``copy=False``); else the values as they are."""
+    if {torch.Tensor, np.ndarray} != {type(value) for value in values}:
+        return values
+    return [torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value for value in values]
 
 
 def _are_views(values: Sequence[Any]) -> bool:
@@ -347,9 +392,14 @@ def _ragged_of(batch: Sequence[Mapping[str, Any]], said: Sequence[str] | None, *
 
 
 def _joined(name: str, values: Sequence[Any]) -> Ragged:
+    with _told_apart(name, values, rows=True):
+        return _ragged_rows(name, values)
+
+
+def _ragged_rows(name: str, values: Sequence[Any]) -> Ragged:
     if values and _are_views(values):
         return Ragged(torch.from_numpy(np.concatenate(values)), np.cumsum([len(value) for value in values]).tolist())
-    tensors = [torch.as_tensor(value) for value in values]
+    tensors = [torch.as_tensor(value) for value in _as_tensors(values)]
     if not _have_rows(tensors):
         msg = f"{name}: a sample has one number there, and no rows. Leave it out of ragged="
         raise UsageError(msg)

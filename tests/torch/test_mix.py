@@ -210,3 +210,45 @@ def test_caches_of_other_dtypes_mix_as_pytorch_stacks(tmp_path):
     mix = Mix([CachedDataset(path) for path in caches])
     batch = default_collate(mix.__getitems__(range(8)))
     assert batch["x"].tolist() == [3.0] * 8
+
+
+FORMS = {
+    "three": (ArraySpec("float32", (3,)), np.ones(3, "f4")),
+    "two": (ArraySpec("float32", (2,)), np.ones(2, "f4")),
+    "rows": (ArraySpec("float32", (3,), "P"), np.ones((2, 3), "f4")),
+    "wide": (ArraySpec("float32", (4,), "P"), np.ones((2, 4), "f4")),
+    "text": (ArraySpec("uint8", (), layout.text_dim("x"), "text"), "a"),
+    "json": (ArraySpec("uint8", (), layout.text_dim("x"), "json"), [1]),
+    "signed": (ArraySpec("int64", (3,)), np.ones(3, "i8")),
+    "unsigned": (ArraySpec("uint64", (3,)), np.ones(3, "u8")),
+}
+
+
+def of_form(root, name, **how):
+    spec, value = FORMS[name]
+    return CachedDataset(make_cache(root / name, {"x": spec}, [{"x": value}] * 4), **how)
+
+
+@pytest.mark.parametrize("collate", [default_collate, collate_ragged, collate_pad])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("three", "two"), ("three", "rows"), ("rows", "wide"), ("three", "text"), ("text", "three"), ("rows", "json"),
+        ("json", "rows"), ("signed", "unsigned"),
+    ],
+)  # fmt: skip
+def test_caches_whose_values_cannot_be_joined_are_refused_by_field(tmp_path, one, other, collate):
+    """It was an error of PyTorch, or a list of texts and arrays where a text came first."""
+    mix = Mix([of_form(tmp_path, name) for name in (one, other)])
+    batch = mix.__getitems__(sorted(range(8), key=lambda i: int(mix.locate([i])[1][0])))
+    with pytest.raises(UsageError, match=r"x is .* in one sample of this batch and .* in another"):
+        collate(batch)
+
+
+@pytest.mark.parametrize("form", ["three", "rows"])
+@pytest.mark.parametrize("collate", [default_collate, collate_ragged, collate_pad])
+@pytest.mark.filterwarnings("error")
+def test_copies_and_what_lies_in_a_cache_mix(tmp_path, form, collate):
+    mix = Mix([of_form(tmp_path / str(copy), form, copy=copy) for copy in (False, True)])
+    batch = collate(mix.__getitems__(range(8)))
+    assert batch["x"].sum() == 8 * FORMS[form][1].sum()
