@@ -371,6 +371,18 @@ def test_few_samples_of_one_value_throughout_are_dead(value):
     assert (finding.severity.value, finding.rows.tolist(), finding.cause) == ("warning", [7, 21], None)
 
 
+@pytest.mark.parametrize("dtype", [np.int16, np.float64])
+def test_a_value_at_an_end_hides_no_dead_sample(dtype):
+    """One more file that held 32767 throughout, and three of zeros were green: all were judged as one."""
+    schema = {"fields": {"x": {"shape": ["N"]}, "t": {"role": "text"}}}
+    samples = [{"x": x.astype(dtype), "t": f"word {i}"} for i, x in enumerate(sounds(np.random.default_rng(0)))]
+    for place, value in ((7, 0), (21, 0), (30, 32767), (40, 7)):
+        samples[place]["x"] = np.full_like(samples[place]["x"], value)
+    finding = found(schema, samples)["DC226"]
+    assert finding.message == "3 samples hold one value throughout (0, 7); the other 56 vary."
+    assert (finding.rows.tolist(), finding.measured["values"]) == ([7, 21, 40], [0, 7])
+
+
 def test_what_may_well_stand_still_is_not_dead():
     """Counts that are all 0 begin at 0 elsewhere, too; a switch knows two values; of many, a tenth is no exception."""
     rng = np.random.default_rng(0)

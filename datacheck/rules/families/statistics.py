@@ -285,22 +285,32 @@ def _constant(rows: Rows, case: Case) -> Iterator[Failure]:
     still = known & (low == high)
     if not still.any() or int(known.sum()) < int(case.options["least"]):
         return
-    values = sorted(set(low[still]))
-    if values == [0] and re.search(_AT_REST, case.name.lower()):
-        return
-    around = known & (low < values[0]) & (high > values[-1])  # counts begin at 0, and some are 0 only
-    kinds = len(np.unique(np.stack([low[around], high[around]]), axis=1).T)  # switches have few
-    if int(around.sum()) < _NEARLY_ALL * int(known.sum()) or kinds < int(case.options["distinct"]):
+    varies, resting = known & ~still, re.search(_AT_REST, case.name.lower())
+    values, of = np.unique(low[still], return_inverse=True)
+    # counts begin at 0, and some are 0 only; each value is judged by itself, so that one at an end hides no other
+    around = np.searchsorted(np.sort(low[varies]), values) - np.searchsorted(np.sort(high[varies]), values, "right")
+    fits = (around >= _NEARLY_ALL * int(known.sum())) & ((values != 0) | (resting is None))
+    still[still] = fits[of]
+    values = values[fits]
+    if (
+        not still.any()
+        or _kinds(low, high, varies & (low < values[0]) & (high > values[-1])) < case.options["distinct"]
+    ):
         return
     yield Failure(
         still,
-        f"{those(still, 'hold')} one value throughout ({listed(map(shown, values))}); the other "
-        f"{int((known & ~still).sum()):,} vary.",
-        measured={"values": values[:10]},
+        f"{those(still, 'hold')} one value throughout ({listed(map(shown, values.tolist()))}); the other "
+        f"{int(varies.sum()):,} vary.",
+        measured={"values": values[:10].tolist()},
         severity=Severity.WARNING,
         kind="constant",
         fix="Look at them: a sensor may have been dead, or the file never filled. Leave out those that hold nothing.",
     )
+
+
+def _kinds(low: Array, high: Array, which: Array) -> int:
+    """Return how many different pairs of a smallest and a largest value some samples have: switches have few."""
+    return len(np.unique(np.stack([low[which], high[which]]), axis=1).T)
 
 
 def _other_setting(rows: Rows, case: Case) -> Iterator[Failure]:
