@@ -83,7 +83,7 @@ def anew(
     fresh.entries.digests = np.where(used, fresh.entries.digests, b"").astype("S32")
     marks = {path: np.array(some, np.int64).reshape(-1, 2) for path, some in source.marks.items()}
     listing = replace(listing, entries=fresh.entries, marks=dict(kept.listing.marks) | marks)
-    rows = Kept(job.schema, [*kept.tables, *fresh.rows.tables(), *_missing(work)])
+    rows = Kept(job.schema, [*kept.tables, *fresh.rows.tables(), _missing(work)])
     if kept.tables and rows.lack(partly=kept.partly):
         return anew(job, listing, work, measured, key, (), last, journal, progress, only)
     table = concatenate(rows.tables())
@@ -126,9 +126,8 @@ def _slots(items: Sequence[Item], kept: history.Kept) -> Slots:
     )
 
 
-def _missing(work: Work) -> list[Table]:
-    return [
-        unread_rows([Unread(note.key, note.code, note.reason)], note.key, note.split)
-        for note in work.notes
-        if note.missing
-    ]
+def _missing(work: Work) -> Table:
+    """Return a row for each note on a sample that cannot be read: one table, as there may be 100,000 of them."""
+    notes = [note for note in work.notes if note.missing]
+    unread = [Unread(note.key, note.code, note.reason) for note in notes]
+    return unread_rows(unread, [note.key for note in notes], [note.split for note in notes])

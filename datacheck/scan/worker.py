@@ -290,14 +290,19 @@ def _no_sample(schema: Schema, item: Item) -> Unread:
     return Unread(item.path, "DC101", f"holds no sample (samples.each: {each})" if each else "holds no sample")
 
 
-def unread_rows(unread: Sequence[Unread], file: str, split: str) -> Table:
-    """Return the rows of samples that could not be made."""
+def unread_rows(unread: Sequence[Unread], file: str | Sequence[str], split: str | Sequence[str]) -> Table:
+    """Return the rows of samples that could not be made.
+
+    Args:
+        unread: they.
+        file, split: of all of them, or of each.
+    """
     count = len(unread)
     return Table(
         keys=storable([u.key for u in unread]),
-        files=[file] * count,
-        inner=[""] * count,
-        splits=[split] * count,
+        files=[file] * count if isinstance(file, str) else file,
+        inner=_all("", count),
+        splits=[split] * count if isinstance(split, str) else split,
         groups=storable([u.group for u in unread]),
         status=np.array([SKIPPED if u.skipped else UNREADABLE for u in unread], dtype=np.int8),
         reasons=storable([f"{u.code} {u.reason}" for u in unread]),
