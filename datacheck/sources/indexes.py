@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
 from itertools import islice
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -46,7 +47,9 @@ _MOST_RATES = 100  # different ones, each of which is judged by itself
 _MOST_TOLD = 10_000  # files that nothing but documents or files beside them speak of
 _LOST_VIDEOS = "names videos that are not there"
 _UNCOMPARED = "names files that are not compared with those there"
-_KINDS = {_LOST_VIDEOS: "videos", _UNCOMPARED: "uncompared"}  # a child answers with sentences alone
+_FAR_MORE, _OF_GONE = "as the indexes together name far more than there are", "of the files that indexes name"
+# a child answers with sentences alone, of which these are the beginning or the end
+_KINDS = {_LOST_VIDEOS: "videos", _UNCOMPARED: "uncompared", _FAR_MORE: "unsought", _OF_GONE: "unsought"}
 
 
 class Rated(NamedTuple):
@@ -217,7 +220,7 @@ def _looked_at(
     for outcome in list(ordered_map("datacheck.sources.indexes:look", [task], limits=_LIMITS, sandbox=box)):
         notes += [_died(death, name) for death in outcome.deaths if _is_index(death.item["path"], name)]
         for payload in outcome.payloads:
-            for found in payload:
+            for found in sorted(payload, key=_count):  # one that names very many takes no room from the others
                 read.update(found["read"])
                 named |= {found["path"]: found["named"]} if found["named"] else {}
                 notes += [_note(found["path"], reason) for reason in found["faults"]]
@@ -229,7 +232,7 @@ def _looked_at(
                         break
     if left <= 0:
         count = sum(note.missing for note in notes)
-        notes.append(_note(paths[0], f"of the files that indexes name and that are gone {count:,} are told"))
+        notes.append(_note(paths[0], f"{_OF_GONE} and that are gone {count:,} are told"))
     return notes, read, named
 
 
@@ -243,7 +246,7 @@ def _died(death: Death, name: str | None) -> Note:
 
 
 def _note(path: str, reason: str) -> Note:
-    kind = next((kind for words, kind in _KINDS.items() if reason.startswith(words)), "")
+    kind = next((kind for words, kind in _KINDS.items() if reason.startswith(words) or reason.endswith(words)), "")
     return Note(_CODE, path, reason, about={"kind": kind} if kind else {})
 
 
@@ -283,8 +286,8 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
         may lie, and a phrase about its samples; faults: what is wrong with the index, or was not looked at; named:
         files that a document which is no index names somewhere, none where all of them are too many.
     """
-    folders, most = Roots(task["root"], task["roots"]), task["most"]
-    found = []
+    folders, found = Roots(task["root"], task["roots"]), list[dict[str, Any]]()
+    shares = _Shares(task["most"])
     for number, item in enumerate(task["items"]):
         beat(number)
         path: str = item["path"]
@@ -293,21 +296,53 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
             limit_files(beat, _files_of(path, task["index"], place), task["root"], task["roots"])
             if _is_index(path, task["index"]):
                 read = _of_mds(path, place) if task["index"] == INDEX else _of_lerobot(path, place.parent.parent)
-                if (count := len(read["files"])) > most:
-                    why = "as the indexes together name far more than there are"
-                    read["faults"].append(f"names {count:,} files, of which {most:,} are looked for, {why}")
-                found.append({**read, "files": read["files"][:most], "named": []})
-                most = max(0, most - count)
+                found.append({**read, "named": []})
+                shares.add(found[-1])
             else:
                 found.append({"path": path, "read": [], "files": [], "faults": [], "named": names_in(place)})
         except FormatError:  # whoever reads the files beside it says so
             continue
+    for one, count in shares.cut():
+        one["faults"].append(f"names {count:,} files, of which {_count(one):,} are looked for, {_FAR_MORE}")
     if (count := sum(len(one["named"]) for one in found)) > MOST_NAMED:  # whoever asked holds each of them
         why = f"documents and lists name {count:,} in all, at most {MOST_NAMED:,} are compared"
         first = next(one for one in found if one["named"])
         first["faults"].append(f"{_UNCOMPARED}: {why}")
         found = [one | {"named": []} for one in found]
     return found
+
+
+def _count(index: Mapping[str, Any]) -> int:
+    return len(index["files"])
+
+
+class _Shares:
+    """How many files are looked for of each index: of all together so many, and those that name the fewest come first.
+
+    Args:
+        most: files of all of them.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._longest: list[tuple[int, int]] = []  # a heap of (files that are kept, which index), both negative
+        self._indexes: list[tuple[dict[str, Any], int]] = []
+
+    def add(self, index: dict[str, Any]) -> None:
+        """Take an index, and cut those that name most files to what is left."""
+        heappush(self._longest, (-_count(index), -len(self._indexes)))
+        self._indexes.append((index, _count(index)))
+        self._left -= _count(index)
+        while self._left < 0:
+            kept, number = heappop(self._longest)
+            less = min(-kept, -self._left)
+            del self._indexes[-number][0]["files"][-kept - less :]
+            heappush(self._longest, (kept + less, number))
+            self._left += less
+
+    def cut(self) -> Iterator[tuple[dict[str, Any], int]]:
+        """Yield each index that was cut, and how many files it names."""
+        return ((index, count) for index, count in self._indexes if _count(index) < count)
 
 
 def _files_of(path: str, index: str | None, place: File) -> list[str]:

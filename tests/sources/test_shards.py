@@ -20,7 +20,7 @@ from datacheck.formats.base import open_container
 from datacheck.formats.mds import named_shards
 from datacheck.parallel import Death, Outcome
 from datacheck.pipeline import build
-from datacheck.scan import scan
+from datacheck.scan import Request, run_scan, scan
 from datacheck.schema.load import load_schema
 from datacheck.schema.model import Schema
 from datacheck.sources import Item, indexes, list_files, open_source, plan_work, with_indexes
@@ -379,3 +379,29 @@ def test_indexes_share_what_is_looked_for_and_none_is_said_to_name_too_many(mds)
     assert (len(first["files"]), len(second["files"])) == (min(2, count), max(0, 2 - count))
     (said,) = second["faults"]
     assert said.startswith(f"names {count} files, of which {max(0, 2 - count)} are looked for, as the indexes together")
+
+
+@pytest.mark.parametrize("mds", ["plain"], indirect=True)
+def test_an_index_that_names_very_many_files_hides_no_absent_file_of_another(mds, tmp_path, monkeypatch):
+    """One index named 240,000 shards: of another none was looked for, and the shard that lacked was green."""
+    folder, _ = mds
+    for part in ("aaa", "good"):
+        shutil.copytree(folder, tmp_path / "data" / part)
+    path = tmp_path / "data/aaa/index.json"
+    said = json.loads(path.read_bytes())
+    said["shards"] += [json.loads(json.dumps(said["shards"][0])) for _ in range(40)]
+    for number, one in enumerate(said["shards"][-40:]):
+        one["raw_data"]["basename"] = f"shard.9{number:04}.mds"
+    path.write_text(json.dumps(said))
+    lost = json.loads((tmp_path / "data/good/index.json").read_bytes())["shards"][0]["raw_data"]["basename"]
+    (tmp_path / "data/good" / lost).unlink()
+    monkeypatch.setattr(indexes, "_MOST_MISSING", 20)
+    monkeypatch.setattr(indexes, "_MISSING_BYTES", 5 * 200)
+    listing, spec = list_files(tmp_path / "data"), load_schema("mds")
+    work = with_indexes(plan_work(spec, listing), spec, listing)
+    assert f"good/{lost}" in {note.key for note in work.notes if note.missing}
+    cut = [note for note in work.notes if note.about.get("kind") == "unsought"]
+    assert [note.key for note in cut] == ["aaa/index.json"] * 2
+    findings = run_scan(spec, Request(tmp_path / "data", output=tmp_path / "run")).report.findings
+    told = [one for one in findings if "as the indexes together name" in one.message or "are told" in one.message]
+    assert [(one.code, one.severity.value) for one in told] == [("DC105", "error")] * 2
