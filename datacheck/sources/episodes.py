@@ -47,8 +47,10 @@ class EpisodeSource(RaggedSource):
     def files(self, item: Item) -> list[str]:
         """Return the file, and those of the meta folder that speak of it."""
         folder, _ = folder_of(item.path)
-        base = self.file(folder)
-        return [*super().files(item), *(folder + name for name in meta_files(base))]
+        known: dict[str, list[str]] = self.__dict__.setdefault("_beside_all", {})  # as `_known`
+        if folder not in known:
+            known[folder] = [folder + name for name in meta_files(self.file(folder))]
+        return [*super().files(item), *known[folder]]
 
     def spans(self, item: Item, container: Container, strips: Strips) -> tuple[Array, list[Span]]:
         """Return the numbers of the episodes, and their rows.

@@ -33,6 +33,7 @@ _PLACE = re.compile(r"\{(\w+)(?::([0-9,_<>=^+ -]{0,6}[dxXob]?))?\}")  # no width
 _NUMBERS = re.compile(r"u?int\d+|float\d+|bool")  # other features are texts, pictures and videos
 _INFO_BYTES = 4 << 20
 _VIDEOS = 100_000  # whose paths are looked for
+_MOST_TABLES = 1_000  # each has up to 100 MB as LeRobot writes them, and each data file is read with all of them
 _LONGEST = 255  # bytes of the name of a file
 
 
@@ -60,7 +61,11 @@ def folder_of(path: str) -> tuple[str, str]:
 
 def meta_files(base: File) -> list[str]:
     """Return the paths, below the dataset's folder, of the files of its meta folder that are read."""
-    found = [INFO, _LINES, *(f"{_TABLES}/{p.parent.name}/{p.name}" for p in _tables(base)), _TASK_LINES, _TASK_TABLE]
+    try:
+        tables = [f"{_TABLES}/{path.parent.name}/{path.name}" for path in _tables(base)]
+    except FormatError:  # whoever reads the meta folder says so
+        tables = []
+    found = [INFO, _LINES, *tables, _TASK_LINES, _TASK_TABLE]
     return [name for name in found if (base / name).is_file()]
 
 
@@ -162,9 +167,18 @@ def _info(base: File) -> dict[str, Any]:
 
 
 def _tables(base: File) -> list[File]:
+    """Return the tables of episodes.
+
+    Raises:
+        FormatError: there are too many.
+    """
     tables = base / _TABLES
-    found = [tables / chunk / name for chunk in _names(tables) for name in _names(tables / chunk)]
-    return [path for path in found if path.suffix == ".parquet" and path.is_file()]
+    paths = (tables / chunk / name for chunk in _names(tables) for name in _names(tables / chunk))
+    found = [path for path in paths if path.suffix == ".parquet"]
+    if len(found) > _MOST_TABLES:
+        msg = f"{_TABLES}: holds {len(found):,} tables; a dataset has at most {_MOST_TABLES:,}"
+        raise FormatError(msg)
+    return [path for path in found if path.is_file()]
 
 
 def _names(folder: File) -> list[str]:

@@ -591,3 +591,26 @@ def test_actions_of_every_episode_are_taken_for_action(tmp_path, make):
     assert finding.message == "4 samples have actions where the schema names action: taken for it."
     assert run.valid.all()
     assert any(name.startswith("action:") for name in run.table.columns)
+
+
+def test_tables_of_a_meta_folder_are_listed_once_and_are_not_very_many(tmp_path, monkeypatch):
+    """4,000 tables and 500 data files, all of 0 bytes, took 166 s: each file named all tables, twice."""
+    folder = v3(tmp_path / "data")
+    source = open_source(load_schema("lerobot"), folder, {})
+    item = Item("data/chunk-000/file-000.parquet")
+    before = source.files(item)
+    tables = folder / "meta/episodes/chunk-000"
+    monkeypatch.setattr("datacheck.sources.lerobot.meta_files", lambda base: pytest.fail(str(base)))
+    monkeypatch.setattr("datacheck.sources.episodes.meta_files", lambda base: pytest.fail(str(base)))
+    assert source.files(item) == before
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("datacheck.sources.lerobot._MOST_TABLES", len(list(tables.iterdir())) + 2)
+    for number in range(900, 902):
+        (tables / f"file-{number}.parquet").touch()
+    assert len(open_source(load_schema("lerobot"), folder, {}).files(item)) == len(before) + 2
+    (tables / "file-902.parquet").touch()
+    source = open_source(load_schema("lerobot"), folder, {})
+    assert not any("meta/episodes" in path for path in source.files(item))
+    with pytest.raises(FormatError, match="meta/episodes: holds . tables; a dataset has at most"):
+        every(source, item)
