@@ -58,7 +58,7 @@ class Rated(NamedTuple):
     Args:
         schema: with the rate that most files have, where it said none itself.
         others: by the folder of each dataset with another rate, this rate; None where it tells none.
-        notes: on datasets that tell none, where another one does.
+        notes: on datasets that tell none, where another one does, and on those of which the rate is not judged.
     """
 
     schema: Schema
@@ -102,10 +102,12 @@ def with_rate(schema: Schema, listing: Listing, paths: Iterable[str] | None = No
             counts[rate] += files[folder]
     most = [rate for rate, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:_MOST_RATES]]
     told = {folder: rate if rate in most else None for folder in files for rate in [rates.get(folder)]}
-    lacking = [folder for folder, rate in told.items() if rate is None]
-    notes = (
-        [Note(_RATE, lacking[0] + INFO, _why(lacking, rates, most, listing))] if lacking and (most or not rates) else []
-    )
+    beyond = [folder for folder, rate in told.items() if rate is None and rates.get(folder) is not None]
+    lacking = [folder for folder, rate in told.items() if rate is None and rates.get(folder) is None]
+    notes = [Note(_RATE, lacking[0] + INFO, _why(lacking, rates, listing))] if lacking and (most or not rates) else []
+    if beyond:  # who adds many datasets would keep another one from being judged
+        why = f"tells a rate beside the {len(most)} that most files have{_more(beyond)}"
+        notes.append(Note(_CODE, beyond[0] + INFO, why, about={"kind": "rates"}))
     if not most:
         return Rated(schema, {}, notes)
     episode = schema.episode or EpisodeSpec()
@@ -113,18 +115,18 @@ def with_rate(schema: Schema, listing: Listing, paths: Iterable[str] | None = No
     return Rated(schema, {folder: rate for folder, rate in told.items() if rate != most[0]}, notes)
 
 
-def _why(
-    lacking: Sequence[str], rates: Mapping[str, float | None], most: Sequence[float], listing: Listing
-) -> str:  # fmt: skip
+def _why(lacking: Sequence[str], rates: Mapping[str, float | None], listing: Listing) -> str:
     """Return why the rate of the first dataset is not known, and of how many others none is."""
     why = "tells no rate"
     if lacking[0] not in rates and not listing.holds(lacking[0] + INFO):
         why = "is not what was scanned"
     elif lacking[0] not in rates:
         why = f"is not read: the info.json of all datasets have more than {_INFO_BYTES >> 20} MiB"
-    elif rates[lacking[0]] is not None:
-        why = f"tells a rate beside the {len(most)} that most files have"
-    return why + (f" ({len(lacking) - 1:,} more datasets without one)" if len(lacking) > 1 else "")
+    return why + _more(lacking)
+
+
+def _more(lacking: Sequence[str]) -> str:
+    return f" ({len(lacking) - 1:,} more datasets without one)" if len(lacking) > 1 else ""
 
 
 def _rates(

@@ -384,6 +384,18 @@ def test_of_many_rates_those_of_most_files_are_judged(tmp_path, monkeypatch):
     found, others, (note,) = with_rate(load_schema("lerobot"), list_files(tmp_path / "data"))
     assert (found.episode, others) == (EpisodeSpec(fps=7), {"0/": FPS, "1/": FPS, "4/": None, "5/": None})
     assert note.reason == "tells a rate beside the 2 that most files have (1 more datasets without one)"
+    run = scan(tmp_path / "data", "lerobot", output=tmp_path / "run")
+    told = {one.message: one.severity.value for one in run.report.findings if one.code == "DC105"}
+    assert told == {f"1 name (4/meta/info.json): {note.reason}.": "error"}
+    assert run.report.exit_code == 1
+
+
+def test_datasets_without_a_rate_hide_none_whose_rate_is_not_judged(tmp_path, monkeypatch):
+    monkeypatch.setattr(indexes, "_MOST_RATES", 1)
+    for number, rate in enumerate([None, FPS, FPS, 7]):
+        info_of(v3(tmp_path / f"data/{number}"), fps=rate)
+    notes = with_rate(load_schema("lerobot"), list_files(tmp_path / "data")).notes
+    assert [(one.code, one.key) for one in notes] == [("DC503", "0/meta/info.json"), ("DC105", "3/meta/info.json")]
 
 
 @pytest.mark.parametrize("rate", [0, "10", 1e-7, 1e-320, 1e300])
@@ -612,5 +624,5 @@ def test_tables_of_a_meta_folder_are_listed_once_and_are_not_very_many(tmp_path,
     (tables / "file-902.parquet").touch()
     source = open_source(load_schema("lerobot"), folder, {})
     assert not any("meta/episodes" in path for path in source.files(item))
-    with pytest.raises(FormatError, match="meta/episodes: holds . tables; a dataset has at most"):
+    with pytest.raises(FormatError, match=r"meta/episodes: holds . tables; a dataset has at most"):
         every(source, item)

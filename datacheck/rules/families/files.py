@@ -24,8 +24,14 @@ _FIXES = {  # of what notes of DC105 tell, by their kind
     "twice": "Take them off one of the lists.",
     "uncompared": "Scan its folders one by one to have them compared.",
     "unsought": "Correct the indexes that name far more files than are there, or scan their folders one by one.",
+    "rates": "Scan its folders one by one to have each dataset judged by its rate.",
 }
-_SEVERITIES = {"videos": None, "unsought": None, "uncompared": Severity.INFO}  # None: an error, as a file that is gone
+_SEVERITIES = {
+    "videos": None,
+    "unsought": None,
+    "rates": None,
+    "uncompared": Severity.INFO,
+}  # None: an error, as a file that is gone
 _LEAST = 8  # numbers that are 0 together by no accident: a force at rest or a single position are fewer
 _NOT_DATA = frozenset({
     "flag", "mask", "segment", "class", "instance", "reward", "id", "faces", "timestamp", "tokens", "labels",
