@@ -85,7 +85,7 @@ def _sentences(path: Place) -> Iterator[tuple[int, bytes | None]]:
             if begins and not part.strip():
                 if words:
                     yield start, b"".join(lines) if size <= _SENTENCE_BYTES else None
-                    lines, size, words = [], 0, False
+                lines, size, words = [], 0, False  # comments without words are no part of the sentence behind them
                 continue
             start = number if not size else start
             size += len(part)

@@ -134,3 +134,15 @@ def test_comments_without_words_take_little_memory(tmp_path: Path) -> None:
     read = _read(path)
     assert str(read[0]) == "sentence 1 (line 1): more than 1 MiB long"
     assert read[1]["form"] == ["Go", "!"]
+
+
+def test_comments_before_an_empty_line_belong_to_no_sentence(tmp_path: Path) -> None:
+    """The message named line 2 where line 6 was bad; 1.1 MB of a licence made the first sentence "too long"."""
+    path = _write(tmp_path, "# sent_id = licence\n\n\n\n\n", ROOT.replace("\t_\n\n", "\n\n"), ROOT)
+    found = _read(path)
+    assert str(found[0]).startswith("sentence 1 (line 7): 9 columns")
+    assert found[1]["form"] == ["Go", "!"]
+    path = _write(tmp_path, ("# a line of a licence\n" * 50 + "\n") * 1000, "# text = Go!\n", ROOT, name="b.conllu")
+    (record,) = _read(path).values()
+    assert (record["text"], record["form"]) == ("Go!", ["Go", "!"])
+    assert "sent_id" not in record
