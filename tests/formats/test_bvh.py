@@ -60,10 +60,10 @@ def test_a_deep_hierarchy_needs_no_recursion(tmp_path):
 def test_a_long_line_takes_time_in_proportion(tmp_path, line):
     path = tmp_path / "long.bvh"
     path.write_text(f"HIERARCHY\nROOT R {{\n{line}\nMOTION\n")
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(FormatError):
         read_all(path)
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_names_of_channels_take_no_more_than_their_file(tmp_path):

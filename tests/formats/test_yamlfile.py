@@ -39,7 +39,7 @@ def test_honest_aliases_are_not_counted_as_a_bomb(tmp_path):
 
 @pytest.mark.parametrize("name", ["laughs", "merge_laughs", "circle", "deep"])
 def test_bombs_end_at_once(name):
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(FormatError):
         read_all(CORPUS / f"yaml/n_{name}.yaml")
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2

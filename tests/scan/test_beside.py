@@ -335,6 +335,6 @@ def test_lists_that_are_not_read_are_said(tmp_path, monkeypatch):
 
 def test_a_table_of_one_name_many_times_is_read_in_a_moment(tmp_path):
     (tmp_path / "x.csv").write_bytes(b"a/b.png," * 1_000_000)
-    began = time.perf_counter()
+    began = time.process_time()
     assert names_in(tmp_path / "x.csv") == ["a/b.png"]
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2

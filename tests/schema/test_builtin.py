@@ -302,9 +302,9 @@ def test_no_link_makes_the_search_for_the_place_of_an_extra_folder_long(tmp_path
     listing(tmp_path, ["data/a/readme.txt", "data/b/x/y/z/0.npz", "outside/x/y/z/0.npz"])
     for i in range(120):
         (tmp_path / f"data/a/l{i}").symlink_to(".")
-    schema, began = parse_schema(TWO % "{more}/*/*/*/{id}.npz"), time.perf_counter()
+    schema, began = parse_schema(TWO % "{more}/*/*/*/{id}.npz"), time.process_time()
     assert schema.placed([], tmp_path / "data").fields["x"].file == "b/*/*/*/{id}.npz"
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
     shutil.rmtree(tmp_path / "data/a")
     (tmp_path / "data/a").symlink_to("../outside")  # what lies there is not read
     assert schema.placed([], tmp_path / "data").fields["x"].file == "b/*/*/*/{id}.npz"

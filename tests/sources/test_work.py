@@ -736,9 +736,9 @@ def test_unions_among_many_lists_are_found_in_a_moment(tmp_path):
     write(tmp_path, *(f"lists/s{n}.txt" for n in range(1000)), text="0000")
     write(tmp_path, "lists/s1s2.txt", text="0000")
     write(tmp_path, "meta/0000.pkl")
-    began = time.perf_counter()
+    began = time.process_time()
     work = plan(tmp_path, schema({"files": r"meta/{frame:\d{4}}.pkl", "list": "lists/{split}.txt"}))
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
     assert not [note for note in work.notes if "s1s2" in note.reason]
 
 
