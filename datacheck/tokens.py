@@ -273,9 +273,9 @@ class Tokenizer:
         """Yield each conversation of a block as one text, or why there is none, as `chat` says.
 
         Notes:
-            Costly chats are counted within the block, so no other file decides what becomes of a chat. A template that
-            takes too much for a short chat is not tried for the rest of the block; after five long ones, no other long
-            one is tried: each takes a second.
+            Costly chats are counted within the block, however many workers there are. A template that takes too much
+            for a short chat is not tried for the rest of the block; after five long ones, no other long one is tried:
+            each takes a second.
         """
         costs = _Costs()
         for messages in chats:

@@ -273,16 +273,16 @@ class Cache:
 
         Raises:
             UsageError: no such dimension.
-            CorruptionError: the table is damaged, or all samples have more rows than are stored.
+            CorruptionError: the table is damaged, or all samples have more rows than the files can hold.
         """
         if dim not in self._tables:
             msg = f"{self.path}: no ragged dimension {dim!r}; there is {', '.join(self.root.dims) or 'none'}"
             raise UsageError(msg)
         if indices is not None:
             return self._tables.lengths(dim, self._numbers(indices))
-        lengths, held = self._tables.lengths(dim), self._held_rows(dim)
+        lengths = self._tables.lengths(dim)
         with self._place.sound(layout.rows_path(dim, "length")):
-            layout.ends_of(lengths, held)
+            layout.ends_of(lengths, self._most_rows(dim))
         return lengths
 
     def keys(self, indices: Indices) -> list[str]:
@@ -390,14 +390,12 @@ class Cache:
             raise UsageError(msg)
         return dim
 
-    def _held_rows(self, dim: str) -> int:
-        """Return how many rows are stored along a dimension: who wrote its lengths may say any number."""
-        along = [name for name, spec in self.fields.items() if spec.dim == dim]
-        if along:  # the field of the smallest rows has the fewest chunks, and the smallest index of each shard
-            smallest = min(along, key=lambda name: self.fields[name].item_bytes)
-            return self._arrays[layout.field_path(smallest)].held_rows
+    def _most_rows(self, dim: str) -> int:
+        """Return how many rows can be stored along a dimension: who wrote its lengths may say any number."""
+        along = [layout.field_path(name) for name, spec in self.fields.items() if spec.dim == dim]
         text = {layout.KEY_DIM: "key", layout.ORIGIN_DIM: "origin"}.get(dim)
-        return 0 if text is None else self._arrays[layout.sample_path(text)].held_rows
+        along += [] if text is None else [layout.sample_path(text)]
+        return min((self._arrays[path].most_rows for path in along), default=0)
 
     def _numbers(self, indices: Indices) -> Array:
         numbers = sample_numbers(indices)

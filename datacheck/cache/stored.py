@@ -32,6 +32,7 @@ Array = np.ndarray[Any, Any]
 
 _OPEN_FILES = 127  # of one array that is read and not mapped, and their folder
 _ALONGSIDE = 16  # requests for indices
+_RATIO = 1 << 15  # zstd stores equal bytes in blocks of 4 bytes for 128 KiB
 _CHECKED = 1 << 23  # bytes that are digested while they still lie in a near cache
 _FETCHED = ("fields/", layout.sample_path("key"), layout.sample_path("origin"))  # by chunks; all else is small
 
@@ -144,6 +145,13 @@ class StoredArray:
     def held_rows(self) -> int:
         """Rows of all shards that may be read."""
         return int(self.used_rows.sum())
+
+    @cached_property
+    def most_rows(self) -> int:
+        """How many rows the files can hold at most, of their sizes alone: no file is opened."""
+        held = sum(size for name, (size, _) in self._place.files.items() if name.startswith(f"{self.path}/"))
+        held *= 1 if self.codec == PLAIN else _RATIO
+        return min(self.chunks * self.grid.chunk, held // max(1, self._row_bytes))
 
     @cached_property
     def rows(self) -> Rows:
@@ -347,9 +355,9 @@ class StoredArray:
         """
         size = rows * self._row_bytes
         if size > most:
-            what = (
-                "Read it by windows." if most == limits.SAMPLE_BYTES else "As a text it takes a multiple: fields=[...]."
-            )
+            what = "Read it by windows."
+            if most != limits.SAMPLE_BYTES:
+                what = "As a text it takes a multiple of them. Leave the field out with fields=[...]."
             msg = f"{self.path}: a sample has {size:,} bytes; at most {most:,} are served at once. {what}"
             raise UsageError(msg)
 

@@ -200,7 +200,7 @@ def collate_rows(batch: Sequence[Mapping[str, Any]], *, collate_fn_map: Any = No
         values = [row[name] for row in batch]
         with _told_apart(name, values):
             if kinds.get(name) == "object":
-                stacked[name] = _without_arrays(values)
+                stacked[name] = _alike(values)
                 continue
             if kinds.get(name) == "ragged" and _have_rows(values) and len({_is_array(v) for v in values}) == 1:
                 _refuse(name, [len(value) for value in values])
@@ -237,8 +237,9 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, torch.Tensor | np.ndarray)
 
 
-def _without_arrays(values: list[Any]) -> list[Any]:
-    if any(map(_is_array, values)):
+def _alike(values: list[Any]) -> list[Any]:
+    """Return the values of a field that is not stacked: texts, or the arrays that a collate of the user's made of all."""
+    if len({_is_array(value) for value in values}) > 1:
         msg = "texts and arrays"
         raise TypeError(msg)
     return values
