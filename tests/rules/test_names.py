@@ -248,25 +248,6 @@ def test_a_hole_is_told_with_what_is_missing():
     assert finding.severity == "warning"
 
 
-@pytest.mark.parametrize("odd", [("readme",), ("readme", "00001", "0003_key"), ("0001_2", "x/y")])
-def test_a_name_of_another_kind_hides_no_hole(odd):
-    """A/readme.npy beside A/0000.npy: 17 frames that were gone were green."""
-    numbers = [*range(13), *range(30, 60)]
-    samples = [*frames(numbers), *pieces([f"S/{name}.pkl" for name in odd], group="S")]
-    assert "17 frames gone in 1 group: S 13-29;" in one(SEQUENCE, samples, "DC112").message
-    keys = [f"hello/{name}/{n:02d}.npy" for name in range(12) for n in (LACKS if name == 4 else range(30))]
-    keys += [f"hello/4/{name}.npy" for name in odd[:2] if "/" not in name]
-    assert "4 files gone in 1 of 12 folders: hello/4 11-14;" in one(FILES, pieces(keys), "DC112").message
-
-
-def test_a_frame_with_a_name_of_its_own_leaves_no_hole():
-    samples = [
-        *frames([n for n in range(60) if n not in {7, 40}]),
-        *pieces(["S/0007_key.pkl", "S/key_0040.pkl"], group="S"),
-    ]
-    assert codes(found(SEQUENCE, samples)) == []
-
-
 @pytest.mark.parametrize(
     "numbers",
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,7 +18,6 @@ Array = np.ndarray[Any, Any]
 _NAMED = 5  # holes in a message
 _DIGITS = re.compile(r"\d+")
 _ENDING = re.compile(r"\A[^.]+")
-_NEARLY_ALL = 0.9  # of the names of a group: others, such as a readme among frames, are no frames
 _PLACES = 4  # in names, for which lost names are kept by what they are elsewhere
 
 
@@ -82,11 +80,11 @@ def sequence_gap(rows: Rows, case: Case) -> Iterator[Failure]:
     missing = cut = 0
     for group, places in groups.items():
         numbers = _numbers([keys[i] for i in places.tolist()], lost)
-        ends, usual = (np.zeros((0, 2), np.int64), 1) if numbers is None else _holes(np.concatenate(numbers[:2]), case)
+        ends, usual = (np.zeros((0, 2), np.int64), 1) if numbers is None else _holes(np.concatenate(numbers), case)
         if numbers is not None and len(ends):
             cut += 1
             missing += int((np.diff(ends, axis=1) // usual - 1).sum())
-            behind[places[numbers[2]][np.isin(numbers[0], ends[:, 1])]] = True
+            behind[places[np.isin(numbers[0], ends[:, 1])]] = True
             holes += _named(group, ends, usual)
     if behind.any():
         yield Failure(
@@ -117,20 +115,19 @@ def _of_kind(folders: dict[str, list[int]], rows: Rows, case: Case) -> Iterator[
     for folder, places in sorted(folders.items(), key=lambda item: natural(item[0])):
         names = [words[i] for i in places] if len(places) >= int(case.options["least"]) else []
         few = {_DIGITS.sub("#", name) for name in names[:: max(1, len(names) // 3)]}  # most folders differ here already
-        numbers = _numbers(names, lost) if 0 < len(few) <= 2 else None
+        numbers = _numbers(names, lost) if len(few) == 1 else None
         if numbers is None:
             continue
         every += 1
-        every_one = np.concatenate(numbers[:2])
-        ends, usual = _holes(every_one, case)
+        ends, usual = _holes(numbers[0], case)
         gone = int((np.diff(ends, axis=1) // usual - 1).sum())
         if gone > len(places):  # a date among the frames: no such number of files is gone
             continue
-        whole += len(set(np.diff(np.unique(every_one)).tolist())) == 1
+        whole += len(set(np.diff(np.sort(numbers[0])).tolist())) == 1
         if len(ends):
             cut += 1
             missing += gone
-            behind[np.array(places)[numbers[2]][np.isin(numbers[0], ends[:, 1])]] = True
+            behind[np.array(places)[np.isin(numbers[0], ends[:, 1])]] = True
             holes += _named(folder, ends, usual)
     if cut and every >= int(case.options["folders"]) and whole >= float(case.options["whole"]) * every:
         mask = behind[rows.files.rows]
@@ -186,48 +183,25 @@ class _Lost:
         return self._by_place[place].get(hash((parts[:place], parts[place + 1 :])), [])
 
 
-def _numbers(names: Sequence[str], lost: _Lost) -> tuple[Array, Array, Array] | None:
-    """Return the one number that tells names apart, and those of other names like them; None without such a number.
+def _numbers(names: Sequence[str], lost: _Lost) -> tuple[Array, Array] | None:
+    """Return the one number that tells names apart, and those of lost names like them; None without such a number.
 
     Shapes:
-        first: int64 (n)
-        second: int64 (m), of lost names, and of names that are otherwise, where nearly all are alike
-        third: int64 (n), places in `names`
+        first: int64 (names)
+        second: int64 (lost)
     """
-    if len(names) and (quick := _counter(names)) is not None:
+    if (quick := _counter(names)) is not None:
         numbers, place = quick
-        more = lost.numbers(natural(names[0]), place)
-        return numbers, np.array(more, dtype=np.int64), np.arange(len(names))
+        return numbers, np.array(lost.numbers(natural(names[0]), place), dtype=np.int64)
     parts = [natural(name) for name in names]
-    kept, place = _alike(parts)
-    if len(kept) < max(2, _NEARLY_ALL * len(names)):
+    if len({len(part) for part in parts}) > 1:
         return None
-    others = set(range(len(names))).difference(kept.values())
-    more = [
-        *lost.numbers(parts[next(iter(kept.values()))], place),
-        *(parts[i][place] for i in others if len(parts[i]) > place),
-    ]
-    return np.array(list(kept), np.int64), np.array(more, np.int64), np.array(list(kept.values()), np.int64)
-
-
-def _alike(parts: Sequence[tuple[str | int, ...]]) -> tuple[dict[int, int], int]:
-    """Return the names that most are like but for one number: where each number stands, and its place among the parts.
-
-    Notes:
-        One name of another kind, or with a number that another one has, keeps no sequence from being judged.
-    """
-    usual = Counter(map(len, parts)).most_common(1)[0][0] if parts else 0
-    columns = list(zip(*(part for part in parts if len(part) == usual), strict=True))
-    place = max(range(1, usual, 2), key=lambda i: len(set(columns[i])), default=0)
-    if not place:
-        return {}, 0
-    around = [(part[:place], part[place + 1 :]) if len(part) == usual else None for part in parts]
-    most = Counter(one for one in around if one is not None).most_common(1)[0][0]
-    kept: dict[int, int] = {}
-    for number, one in enumerate(around):
-        if one == most:
-            kept.setdefault(int(parts[number][place]), number)
-    return kept, place
+    columns = list(zip(*parts, strict=True))
+    varying = [i for i, column in enumerate(columns) if len(set(column)) > 1]
+    if len(varying) != 1 or not varying[0] % 2 or len(set(columns[varying[0]])) < len(names):
+        return None
+    more = lost.numbers(parts[0], varying[0])
+    return np.array(columns[varying[0]], dtype=np.int64), np.array(more, dtype=np.int64)
 
 
 def _counter(names: Sequence[str]) -> tuple[Array, int] | None:
