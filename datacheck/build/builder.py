@@ -109,7 +109,9 @@ def prepare(job: Job) -> tuple[Plan, list[Transform], dict[str, Any]]:
     plan = cut(split, samples, specs, estimate(before, specs, job.seen, samples), job.codec)
     if job.too_many:
         left_out.append(f"{job.too_many:,} fields more than a cache has. List those that it should hold")
-    plan = replace(plan, left_out=left_out)
+    read = {name: (spec.kind, spec.dim, spec.item) for name, spec in stored(before).items()}
+    as_read = frozenset(n for n, spec in specs.items() if read.get(n) == (spec.kind, spec.dim, spec.item))
+    plan = replace(plan, left_out=left_out, as_read=as_read)
     said = fingerprint.said(job.pipeline, schema, steps, plan, {p: e.digest or "" for p, e in job.sources.items()})
     return plan, steps, {"said": said, "recipe": fingerprint.recipe(schema, steps, plan)}
 
@@ -193,7 +195,7 @@ def _unfit(job: Job, plan: Plan, made: Array) -> dict[str, tuple[int, str]]:
     """
     lost = plan.samples.readable & plan.samples.valid & ~made
     found: dict[str, tuple[int, str]] = {}
-    for name, odd in unfit(plan.specs, job.seen).items():
+    for name, odd in unfit({n: plan.specs[n] for n in plan.as_read}, job.seen).items():
         here = lost & odd
         if here.any():
             found[name] = (int(here.sum()), shape_said(plan.specs[name]))

@@ -103,7 +103,9 @@ def _resolved(
     found = [(n, s) for n, s in found if s.rank == rank] or found
     dim, item = _axes(name, spec, rank, found, seen, counted)
     tail = item if dim is not None else item[1:]
-    reshaped = own_code and spec.shape is not None  # a step of the user's own may bring the others to the declared shape
+    reshaped = (
+        own_code and spec.shape is not None
+    )  # a step of the user's own may bring the others to the declared shape
     fit = found if reshaped else [(n, s) for n, s in found if s.item == tail] or found
     dtype = spec.dtype if spec.dtype not in {None, "text", "json"} else _common_dtype(fit, spec.role)
     if spec.shape is None and dim is None and item and share < _RARE:
@@ -301,6 +303,7 @@ class Plan:
         per_task: shards of one task.
         codec: what the chunks of the fields go through.
         left_out: a sentence for each field that is left out, see `without_odd`.
+        as_read: the fields whose axes no step changes.
     """
 
     split: str
@@ -310,6 +313,7 @@ class Plan:
     per_task: int = 1
     codec: Codec = PLAIN
     left_out: Sequence[str] = ()
+    as_read: frozenset[str] = frozenset()
 
     @property
     def shards(self) -> int:

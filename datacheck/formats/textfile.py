@@ -209,10 +209,40 @@ def _open(path: Place, hint: Hint) -> Values:
         return NamedTable({name: found.read(name) for name in found.names()})
     if between is None or found.names() != ["text"]:
         return found
-    columns = _columns(data.removeprefix(_BOM), between)
+    try:
+        columns = _columns(data.removeprefix(_BOM), between)
+    except _RaggedError as error:
+        return BrokenTable(found.read("text"), error)
     if columns is None:
         _refuse_conflict_outside(data)
     return found if columns is None else Columns(columns, path, between)
+
+
+class _RaggedError(FormatError):
+    """A few rows of a table have another number of cells than its line of names."""
+
+
+class BrokenTable(Values):
+    """A text that would be a table but for a few rows: whoever asks for a column gets the reason.
+
+    Args:
+        body: the text.
+        why: what is wrong with the table.
+    """
+
+    def __init__(self, body: str, why: FormatError) -> None:
+        super().__init__({"text": body})
+        self._why = why
+
+    def read(self, name: str) -> Any:
+        """Return the text.
+
+        Raises:
+            FormatError: something else is asked for.
+        """
+        if name not in self._values:
+            raise self._why
+        return super().read(name)
 
 
 class NamedTable(Values):
@@ -340,7 +370,7 @@ def _refuse_ragged(data: bytes, between: str, ragged: int, fitting: int) -> None
         if count not in {0, width} and not cells[0].lstrip().startswith("#") and any(map(str.strip, cells)):
             held = f"{count:,} cell{'' if count == 1 else 's'}"
             msg = f"line {line:,} has {held}, the header names {width:,}{more}; the other {fitting:,} rows fit"
-            raise FormatError(msg)
+            raise _RaggedError(msg)
 
 
 def _refuse_open_quote(data: bytes, between: str) -> None:

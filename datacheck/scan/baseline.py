@@ -36,8 +36,9 @@ class Baseline:
     Args:
         path: of its file.
         schema: name of the schema that they were found with.
-        known: digests of the keys that fail, by code and fields, and of the findings about the whole dataset. An empty
-            set, of a file that an earlier version wrote, stands for every finding about the whole dataset.
+        known: digests of the keys that fail, by code and fields, and of the findings about the whole dataset.
+        whole: whether `known` says which findings about the whole dataset it means. Files of earlier versions do not:
+            there each entry stands for all of them.
         reason: why they are left as they are.
     """
 
@@ -45,6 +46,7 @@ class Baseline:
     schema: str
     known: Known
     reason: str = ""
+    whole: bool = True
 
     @property
     def why(self) -> str:
@@ -68,7 +70,7 @@ def make(findings: Sequence[Finding], table: Table, schema: str, made: str, reas
             fields = known.setdefault(finding.code, {}).setdefault("+".join(finding.fields), set())
             fields.update(_digests(finding, table))
     said = {
-        "format": FORMAT, "schema": schema, "made": made, "reason": reason,
+        "format": FORMAT, "schema": schema, "made": made, "reason": reason, "whole": True,
         "known": {code: {name: sorted(keys) for name, keys in sorted(f.items())} for code, f in sorted(known.items())},
     }  # fmt: skip
     return orjson.dumps(said, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
@@ -105,7 +107,13 @@ def read(path: Path) -> Baseline:
                 f"{path}: its format is {said['format']!r}, known is {FORMAT!r}. Make it again: datacheck baseline RUN."
             )
             raise UsageError(msg)
-        return Baseline(str(path), str(said["schema"]), known, shortened(str(said.get("reason", "")), _REASON))
+        return Baseline(
+            str(path),
+            str(said["schema"]),
+            known,
+            shortened(str(said.get("reason", "")), _REASON),
+            said.get("whole") is True,
+        )
     except OSError as error:
         msg = f"{path}: {(error.strerror or str(error)).lower()}. datacheck baseline RUN --output {path} makes one."
         raise UsageError(msg) from error
@@ -153,7 +161,7 @@ def _parted(
     known, digests = baseline.known[slot], _digests(finding, table)
     new = np.array([digest not in known for digest in digests], dtype=bool)
     used.setdefault(slot, set()).update(digests)
-    if new.all() and (len(finding.rows) or known):
+    if new.all() and (len(finding.rows) or baseline.whole):
         return finding, None
     hidden[finding.code] = hidden.get(finding.code, 0) + (int((~new).sum()) if len(finding.rows) else 0)
     if not len(finding.rows) or not new.any():

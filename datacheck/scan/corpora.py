@@ -18,7 +18,8 @@ _ISO_639_1 = (
     "su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
 ).replace(" ", "|")
 _SIDE = re.compile(rf"(?:(?:{_ISO_639_1})(?:[_-][A-Z]\w{{1,9}})?|[a-z]{{3}}_[A-Z][a-z]{{3}}|src|tgt|source|target)")
-_SHARD = re.compile(r"train(?:ing)?[^a-z]*(?:of[^a-z]*)?")  # of one split; train.clean and train.noisy may be two
+# parts of one split (train-00001-of-00002, train.part1, train-aa); train.clean and train.noisy may be two
+_SHARD = re.compile(r"train(?:ing)?(?:[^a-z]|of|part|shard|chunk|split|file)*(?:[^a-z][a-z]{2})?")
 _NEARLY_ALL = 0.8  # corpora of which the others rather lack a file that they should have
 _EQUAL = 0.01  # share of the lines by which two files may differ that should have as many
 _LOOKED = 5  # corpora whose lines are counted

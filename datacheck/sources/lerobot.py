@@ -176,7 +176,7 @@ def _tables(base: File) -> list[File]:
     paths = (tables / chunk / name for chunk in _names(tables) for name in _names(tables / chunk))
     found = [path for path in paths if path.suffix == ".parquet"]
     if len(found) > _MOST_TABLES:
-        msg = f"{_TABLES}: holds {len(found):,} tables; a dataset has at most {_MOST_TABLES:,}"
+        msg = f"{_TABLES}: holds {len(found):,} tables; at most {_MOST_TABLES:,} are read"
         raise FormatError(msg)
     return [path for path in found if path.is_file()]
 
@@ -294,7 +294,8 @@ def _values(path: File, where: str, names: Sequence[str] = ()) -> dict[str, Any]
         msg = f"{where}: No such file"
         raise FormatError(msg)
     try:
-        with open_container(path) as container:
+        # by a handle of its own, which is closed behind it: a dataset has hundreds of tables
+        with open_container(path.with_name(path.name)) as container:
             return {name: container.read(name) for name in names or container.names()}
     except KeyError as error:
         msg = f"{where}: has no column {error.args[0]}"

@@ -238,7 +238,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _alike(values: list[Any]) -> list[Any]:
-    """Return the values of a field that is not stacked: texts, or the arrays that a collate of the user's made of all."""
+    """Return the values of a field that is not stacked: texts, or arrays that somebody made of all."""
     if len({_is_array(value) for value in values}) > 1:
         msg = "texts and arrays"
         raise TypeError(msg)

@@ -301,6 +301,26 @@ def test_fit_samples_that_no_cache_holds_are_named_and_are_no_success(tmp_path):
     assert "5 samples: 5 valid" in said
 
 
+def test_samples_that_a_step_refuses_for_another_reason_are_not_said_to_have_other_sizes(tmp_path):
+    """A step changes the rows of all: one that it refused was called of a size that no cache holds."""
+    (tmp_path / "clouds.yaml").write_text(
+        "datacheck: 1\nname: clouds\nsamples: {files: 'data/*.npy'}\nfields: {points: {role: points, shape: [P, 3]}}\n"
+    )
+    (tmp_path / "data").mkdir()
+    for i in range(12):
+        rng = np.random.Generator(np.random.Philox(i))
+        points = rng.uniform(0, 1, (70 + i, 3)).astype(np.float32) * (1e6 if i == 4 else 1)
+        np.save(tmp_path / f"data/{i}.npy", points)
+    (tmp_path / "small.yaml").write_text(
+        "datacheck: 1\nname: small\nschema: clouds.yaml\ntransforms:\n"
+        "  - sample_points: {points: points, n: 64}\n  - cast: {fields: [points], to: float16}\n"
+    )
+    code, said, errors = ran("small.yaml", "--data", ".", "--out", "cache")
+    assert (code, errors) == (0, "")
+    assert "that the scan found fit" not in said
+    assert "values do not fit float16" in said
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

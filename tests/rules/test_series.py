@@ -451,6 +451,23 @@ def test_things_that_rest_in_other_episodes_are_no_sensors(resting, wanted):
     assert [f.rows.tolist() for f in said(schema, *rows) if f.code == "DC506"] == ([wanted] if wanted else [])
 
 
+@pytest.mark.parametrize("every", [2, 3000])
+def test_one_long_episode_hides_no_sensor_that_stalls(every):
+    """One of 3,000 rows at half rate, of 31, outweighed all others by its steps: two stalled sensors were green."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for number in range(30):
+        s = rng.normal(size=(200, 6))
+        if number in {3, 11}:
+            s[60:150] = s[60]
+        rows.append({"q": np.cumsum(rng.normal(size=(200, 2)), 0), "s": s})
+    long = {
+        "q": np.cumsum(rng.normal(size=(3000, 2)), 0),
+        "s": np.repeat(rng.normal(size=(3000, 6))[::every], every, 0),
+    }
+    assert brief(said(FROZEN, *rows, long), "DC506") == [("frozen", "warning", [3, 11])]
+
+
 def test_pictures_beside_a_stream_without_a_role_stop_while_it_moves():
     """All episodes are of one length; there is one observation more than actions."""
     schema = """

@@ -1,10 +1,14 @@
 """False alarms and bad advice that people met on data of their own."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
-from datacheck.sample import Origin, Piece
+from datacheck.rules.families.clocks import timing
+from datacheck.sample import Column, Origin, Piece
 from datacheck.schema.load import load_schema
+from datacheck.schema.model import FieldSpec
 from datacheck.sources import list_files, plan_work
 from datacheck.table import Note
 from datacheck.testing.memory import scan_pieces, schema_of
@@ -84,6 +88,16 @@ def test_one_long_gap_is_told_by_the_time_that_it_takes(hours, told):
     if told:
         share = round(100 * hours / 19_999)
         assert answer["DC502"].message.endswith(f"1.5 median steps of 3,600 s, which take up to {share}% of the time.")
+
+
+def test_the_gaps_of_millions_of_steps_take_little_memory():
+    """Eleven ratios at once took 100 bytes for each step: a file of 9 million time stamps exceeded its limit."""
+    column = Column.of([np.arange(1_000_000, dtype=np.int64) * 1_000_000])
+    tracemalloc.start()
+    timing.function(column, FieldSpec(role="timestamp"))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 80 * 1_000_000
 
 
 def test_a_goal_that_stands_still_was_not_clipped():

@@ -66,11 +66,20 @@ def test_lines_of_a_test_split_in_the_training_split_are_found(tmp_path):
     assert len(finding.rows) == 12
 
 
-def test_shards_of_one_split_are_no_splits(tmp_path):
-    data = corpus(tmp_path / "data", names=[f"train-{number:05}" for number in range(4)], tail="")
+@pytest.mark.parametrize(
+    "names",
+    [
+        [f"train-{number:05}" for number in range(4)],
+        ["train.part1", "train.part2", "train.part3", "valid"],
+        ["train-aa", "train-ab", "train-ac", "train-ad"],
+    ],
+    ids=lambda names: names[0],
+)
+def test_shards_of_one_split_are_no_splits(tmp_path, names):
+    data = corpus(tmp_path / "data", names=names, tail="")
     for number in (0, 2):  # an everyday sentence
         for side in SIDES:
-            path = data / f"train-{number:05}.{side}"
+            path = data / f"{names[number]}.{side}"
             path.write_text(path.read_text() + f"{side} a sentence of every day, in two of the shards\n")
     schema = parse_schema(draft(data).text)
     assert schema.samples.files == ("{id}.cs",)

@@ -79,6 +79,14 @@ def test_added_and_removed_fields_are_seen():
     assert whole["new"].tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("lengths", [(2, 2, 2, 2), (2, 4, 1, 3)])
+def test_texts_that_a_collate_has_tokenized_are_a_list(lengths):
+    rows = batch()
+    for row, length in zip(rows, lengths, strict=True):
+        row["t"] = torch.arange(length)
+    assert [len(ids) for ids in default_collate(rows)["t"]] == list(lengths)
+
+
 def test_renamed_fields_are_seen():
     rows = batch()
     for row in rows:

@@ -44,17 +44,21 @@ def timing(column: Column, spec: FieldSpec) -> Columns:
     full = count > 0
     median = np.zeros(len(column))
     median[full] = step[order][middle[full]]
-    above = step[:, None] > np.array(RATIOS) * np.maximum(median, 0)[sample][:, None]
+    longer, lost = np.zeros((2, len(column), len(RATIOS)))
     with np.errstate(over="ignore", invalid="ignore"):  # times near the end of float64
-        beyond = np.ascontiguousarray(np.where(above, (step - median[sample])[:, None], 0).T)
         span = reduced(np.add, np.maximum(step, 0), count)
-        lost = np.nan_to_num(reduced(np.add, beyond, count) / np.where(span > 0, span, 1)).T
+        usual = median[sample]
+        for place, ratio in enumerate(RATIOS):  # one by one: there may be millions of steps
+            above = step > ratio * np.maximum(usual, 0)
+            longer[:, place] = reduced(np.add, above, count)
+            gone = reduced(np.add, np.where(above, step - usual, 0), count)
+            lost[:, place] = np.nan_to_num(gone / np.where(span > 0, span, 1))
     columns = {
         "steps": count,
         "back": reduced(np.add, step < 0, count),
         "still": reduced(np.add, step == 0, count),
         "step": median,
-        "longer": reduced(np.add, np.ascontiguousarray(above.T), count).T,
+        "longer": longer.astype(np.int64),
         "lost": lost,
     }
     return {name: Measured(values, full) for name, values in columns.items()}
@@ -78,7 +82,8 @@ def bad_timestamps(rows: Rows, case: Case) -> Iterator[Failure]:
         The recording pauses on purpose: raise ``share``, or split the episode.
     Options:
         gap: a step is a gap above so many median steps (1.5; one of 1.05, 1.1, 1.25, 1.5, 1.75, 2, 3, 5, 10, 30, 100).
-        share: share of gaps allowed (0.001). lost: share of the time that gaps may take, however few they are (0.1).
+        share: share of gaps allowed (0.001).
+        lost: share of the time that gaps may take, however few they are (0.1).
     Bad::
 
         schema: {fields: {t: {role: timestamp, shape: [T], unit: s}}}

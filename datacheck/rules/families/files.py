@@ -229,7 +229,9 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
             f"{counted(len(keys), 'name')} ({listed(sorted(keys))}): {reason}.",
             measured={"names": len(keys), "first": sorted(keys)[:10]},
             severity=_SEVERITIES.get(kind, Severity.WARNING),
-            kind=re.split(r"[:,]| in ", reason)[0],  # without the path that follows
+            kind=re.sub(
+                r"\d[\d,.]*", "N", re.split(r":|, | in ", reason)[0]
+            ),  # without counts and the path that follows
             fix=_FIXES.get(kind, "Correct the list, or move what it does not name out of the folder."),
         )
 

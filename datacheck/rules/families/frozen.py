@@ -27,6 +27,7 @@ _MOVING = frozenset(
 _LEAST = 6  # numbers per row: fewer are often equal for good reasons (a gripper at rest)
 _UNSURE = 0.2  # share of episodes in which a camera stands still beside a stream that may be no robot's
 _RESTS = 0.02  # share of moving steps of the other episodes that repeat a row: simulated objects rest, sensors do not
+_MUCH = 0.5  # share of one episode that counts: one at half rate, however long, decides for no other
 _STREAMS, _WITNESSES = 64, 9  # that are looked at: a file may have thousands
 _FEW, _EPISODES = 0.05, 20  # share of episodes whose stream stops for good; of how many at least
 
@@ -174,8 +175,9 @@ def frozen_stream(rows: Rows, case: Case) -> Iterator[Failure]:
     Measure:
         Runs of rows that equal the one before; at least half of a run's steps move by more than 1 % of the 99th
         percentile of speed. A field counts where it changes at 90 % of the other steps, and in half of all, or, of 20
-        episodes and more, in all but a twentieth of them, and where at most 2 % of the moving steps of the other
-        episodes repeat a row. Positions do not count, because objects may rest; nor do rows of one number.
+        episodes and more, in all but a twentieth of them, and where in the other episodes at most 2 % of the moving
+        steps repeat a row: the mean of their shares, of each half at most. Positions do not count, because objects may
+        rest; nor do rows of one number.
     When it is wrong:
         The stream is slower than the rows on purpose: raise ``seconds``.
     Options:
@@ -214,11 +216,18 @@ def frozen_stream(rows: Rows, case: Case) -> Iterator[Failure]:
         stops = known.sum() >= _EPISODES and for_good.sum() <= _FEW * known.sum()
         bad &= (long < 0.5 * steps) | (for_good if stops else False)
         others = known & ~bad
-        repeats, moves = (rows[f":{name}:{stat}"][others].sum() for stat in ("repeats", "moves"))
-        rests = repeats > _RESTS * moves  # an object, not a sensor
+        repeats, moves = (rows[f":{name}:{stat}"][others] for stat in ("repeats", "moves"))
+        rests = _rest(repeats, moves)
         if bad.any() and not rests and (bad.sum() == 1 or bad.sum() <= float(case.options["often"]) * known.sum()):
             why = "the sensor or its driver stopped, or what it sees came to rest"
             yield _stalled(name, beside, why, bad, still, steps, case)
+
+
+def _rest(repeats: Array, moves: Array) -> bool:
+    """Tell whether a stream repeats rows while others move, as an object does and no sensor; episodes count alike."""
+    moving = moves > 0
+    shares = np.minimum(repeats[moving] / moves[moving], _MUCH)
+    return bool(shares.sum() > _RESTS * len(shares))
 
 
 @rule(
