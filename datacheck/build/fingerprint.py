@@ -82,9 +82,15 @@ def _recipe(schema: Schema, steps: Sequence[Transform], plan: Plan) -> dict[str,
         "values": VALUES,
         "codec": str(plan.codec),
         "schema": _declared(schema),
-        "transforms": [step.identity() for step in steps],
+        "transforms": [step.identity() | _of_vectors(step, plan) for step in steps],
         "layout": [[n, s.dtype, list(s.item), s.dim, s.kind, s.optional, dict(s.attrs)] for n, s in plan.specs.items()],
     }
+
+
+def _of_vectors(step: Transform, plan: Plan) -> dict[str, int]:
+    """Return a mark where a step changes part of a field of one vector each: of such it once changed the first only."""
+    specs = [plan.specs[name] for name in step.in_part if name in plan.specs]
+    return {"vectors": 2} if any(spec.dim is None and len(spec.item) == 1 for spec in specs) else {}
 
 
 def _verdict(samples: Samples) -> dict[str, str]:

@@ -312,7 +312,11 @@ def _of_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft | No
             name = _free(part, inner if several or not part.name else part.name, inner, fields)
             place: dict[str, Any] = {} if part is main else {"file": part.pattern}
             if several and (part is not main or name != inner):
-                if inner.startswith("@") or "{" in inner or "}" in inner:
+                if (
+                    (inner.startswith("@") and not part.pattern.lower().endswith(".xml"))
+                    or "{" in inner
+                    or "}" in inner
+                ):
                     unsaid.append(inner)
                     continue
                 place["at"] = inner

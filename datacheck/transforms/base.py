@@ -70,6 +70,11 @@ class Transform(BaseModel, ABC):
         return self
 
     @property
+    def in_part(self) -> tuple[str, ...]:
+        """The fields of which it changes some entries of the last axis, see `with_part`."""
+        return ()
+
+    @property
     def files(self) -> tuple[str, ...]:
         """The files that the step reads."""
         return ()

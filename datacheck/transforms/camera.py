@@ -28,10 +28,15 @@ class Camera(Transform):
     """
 
     name: ClassVar[str] = "camera"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 1
     lists: ClassVar[tuple[str, ...]] = ("fields",)
     fields: Strings
     to: Literal["opengl", "opencv"]
+
+    @property
+    def in_part(self) -> tuple[str, ...]:
+        """The fields: their first column stays."""
+        return tuple(self.fields)
 
     def derive(self, specs: Specs) -> dict[str, ArraySpec]:
         """Return the specs with the new frame in their attributes."""

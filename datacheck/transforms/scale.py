@@ -31,7 +31,7 @@ class Scale(Transform):
     """
 
     name: ClassVar[str] = "scale"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 1
     lists: ClassVar[tuple[str, ...]] = ("fields",)
     fields: Strings
     to: Annotated[str, one_of(UNITS, "unit")]
@@ -45,6 +45,11 @@ class Scale(Transform):
             msg = "columns are written [start, stop]"
             raise ValueError(msg)
         return value
+
+    @property
+    def in_part(self) -> tuple[str, ...]:
+        """The fields, where it converts some columns."""
+        return tuple(self.fields) if self.columns is not None else ()
 
     def bind(self, specs: Specs) -> Scale:
         """Return the step with the unit it starts from, taken from the schema where the pipeline does not say it.

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -445,3 +446,28 @@ def test_files_that_no_scan_reads_whole_are_hashed_once(tmp_path, monkeypatch):
     build(schema_of(fields, files="{id}.json"), data, tmp_path / "cache")
     assert hashed == [f"{i}.png" for i in range(5)]  # what cannot be believed is read
     assert first.path != second.path
+
+
+def test_a_field_of_one_vector_each_is_turned_in_every_sample_and_has_a_key_of_its_own(tmp_path):
+    """Of each block the first sample alone was turned; caches of that time are not taken for equal ones."""
+    (tmp_path / "data").mkdir()
+    roots = np.random.Generator(np.random.Philox(3)).uniform(0.2, 1, (6, 3)).astype(np.float32)
+    for i, vector in enumerate(roots):
+        np.savez(tmp_path / f"data/{i}.npz", root=vector, points=np.full((4, 3), i, np.float32))
+    (tmp_path / "s.yaml").write_text(
+        "datacheck: 1\nname: s\nsamples: {files: 'data/*.npz'}\n"
+        "fields: {root: {role: position, shape: [3]}, points: {role: value, shape: [4, 3]}}\n"
+    )
+    said = {}
+    for field in ("root", "points"):
+        (tmp_path / f"{field}.yaml").write_text(
+            f"datacheck: 1\nname: {field}\nschema: s.yaml\ntransforms: [camera: {{fields: {field}, to: opencv}}]\n"
+        )
+        code, out, errors = ran(f"{field}.yaml", "--data", ".", "--out", "cache", "--check-all")
+        assert (code, errors) == (0, "")
+        cache = open_cache(out.splitlines()[0].split()[0])
+        (said[field],) = json.loads(Path(cache.path, "inputs.json").read_bytes())["said"]["transforms"]
+        if field == "root":
+            assert np.array_equal(cache.gather("root", np.arange(6)), roots * np.float32([1, -1, -1]))
+    assert said["root"].get("vectors") == 2
+    assert "vectors" not in said["points"]

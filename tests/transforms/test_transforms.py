@@ -293,6 +293,12 @@ def test_of_fields_of_one_vector_every_sample_is_changed(entry, factors):
         assert np.allclose(made[f"k{i}"]["root"], sample["root"] * np.float32(factors))
 
 
+def test_the_fields_of_which_a_step_changes_a_part_are_known():
+    assert step({"camera": {"fields": ["xyz", "root"], "to": "opencv"}}).in_part == ("xyz", "root")
+    assert step({"scale": {"fields": ["root"], "to": "mm", "columns": [0, 2]}}).in_part == ("root",)
+    assert step({"scale": {"fields": ["root"], "to": "mm"}}).in_part == ()
+
+
 def test_camera_is_its_own_inverse_and_knows_the_frame():
     sample = cloud(9)
     made, _, after = apply({"camera": {"fields": ["xyz"], "to": "opencv"}}, sample)
