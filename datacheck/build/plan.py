@@ -103,10 +103,7 @@ def _resolved(
     found = [(n, s) for n, s in found if s.rank == rank] or found
     dim, item = _axes(name, spec, rank, found, seen, counted)
     tail = item if dim is not None else item[1:]
-    reshaped = (
-        own_code and spec.shape is not None
-    )  # a step of the user's own may bring the others to the declared shape
-    fit = found if reshaped else [(n, s) for n, s in found if s.item == tail] or found
+    fit = found if own_code else [(n, s) for n, s in found if s.item == tail] or found
     dtype = spec.dtype if spec.dtype not in {None, "text", "json"} else _common_dtype(fit, spec.role)
     if spec.shape is None and dim is None and item and share < _RARE:
         dim, item = layout.text_dim(name), item[1:]
