@@ -88,7 +88,10 @@ def _recipe(schema: Schema, steps: Sequence[Transform], plan: Plan) -> dict[str,
 
 
 def _of_vectors(step: Transform, plan: Plan) -> dict[str, int]:
-    """Return a mark where a step changes part of a field of one vector each: of such it once changed the first only."""
+    """Return a mark for a step that changes a part of a field of one vector each.
+
+    It once changed the first sample of each block alone: caches of that time have another key, all others keep theirs.
+    """
     specs = [plan.specs[name] for name in step.in_part if name in plan.specs]
     return {"vectors": 2} if any(spec.dim is None and len(spec.item) == 1 for spec in specs) else {}
 

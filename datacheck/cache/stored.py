@@ -149,7 +149,7 @@ class StoredArray:
     @cached_property
     def most_rows(self) -> int:
         """How many rows the files can hold at most, of their sizes alone: no file is opened."""
-        held = sum(size for name, (size, _) in self._place.files.items() if name.startswith(f"{self.path}/"))
+        held = sum(self._place.files.get(name, (0, ""))[0] for name in self.files)
         held *= 1 if self.codec == PLAIN else _RATIO
         return min(self.chunks * self.grid.chunk, held // max(1, self._row_bytes))
 

@@ -98,8 +98,8 @@ def _unfit(unfit: Mapping[str, tuple[int, str]]) -> Iterator[str]:
         yield f"    {who} not in this cache, which holds {name} as {shape} only."
     if unfit:
         name = next(iter(unfit))
-        yield "        The arrays of a field differ from sample to sample in their first axis alone. Bring them to one"
-        yield f"        shape in a step of your own (pipelines/README.md), such as for {name}:"
+        yield "        In a cache the arrays of a field may differ in the size of their first axis only. Bring them to"
+        yield f"        one shape in a step of your own (pipelines/README.md), for {name} say:"
         yield f"        transforms: [{{steps:resized: {{fields: {{{name}: {{shape: [...], dtype: ...}}}}}}}}]"
 
 

@@ -289,6 +289,11 @@ def _others(listing: Listing, described: Container[str]) -> list[str]:
     return notes
 
 
+def _means_something_else(name: str, pattern: str) -> bool:
+    """Tell whether ``at:`` takes a name for an attribute of the sample (in XML it is a value), or for a placeholder."""
+    return (name.startswith("@") and not pattern.lower().endswith(".xml")) or "{" in name or "}" in name
+
+
 def _of_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft | None:
     """Return a draft of samples of several files each, None where the files are rather samples of their own.
 
@@ -312,11 +317,7 @@ def _of_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft | No
             name = _free(part, inner if several or not part.name else part.name, inner, fields)
             place: dict[str, Any] = {} if part is main else {"file": part.pattern}
             if several and (part is not main or name != inner):
-                if (
-                    (inner.startswith("@") and not part.pattern.lower().endswith(".xml"))
-                    or "{" in inner
-                    or "}" in inner
-                ):
+                if _means_something_else(inner, part.pattern):
                     unsaid.append(inner)
                     continue
                 place["at"] = inner

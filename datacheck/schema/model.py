@@ -327,8 +327,8 @@ def _holds(folder: str, root: str, templates: Sequence[Template]) -> bool:
         paths = (head + name for name in files if any(t.match(head + name) is not None for t in templates))
         if any(os.path.isfile(f"{folder}/{path}") for path in paths):  # noqa: PTH113  else it raises
             return True
+        here = f"{os.path.realpath(f'{folder}/{head}')}/" if links else ""
         goals = ((name, f"{os.path.realpath(f'{folder}/{head}{name}')}/") for name in links)
-        here = f"{os.path.realpath(f'{folder}/{head}')}/"
         linked += [f"{head}{name}/" for name, goal in goals if goal.startswith(within) and not here.startswith(goal)]
         (linked if behind else waiting).extend(f"{head}{name}/" for name in folders)
         while len(linked) > _LINKED:

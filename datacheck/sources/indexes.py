@@ -106,7 +106,7 @@ def with_rate(schema: Schema, listing: Listing, paths: Iterable[str] | None = No
     lacking = [folder for folder, rate in told.items() if rate is None and rates.get(folder) is None]
     notes = [Note(_RATE, lacking[0] + INFO, _why(lacking, rates, listing))] if lacking and (most or not rates) else []
     if beyond:  # who adds many datasets would keep another one from being judged
-        why = f"tells a rate beside the {len(most)} that most files have{_more(beyond)}"
+        why = f"tells a rate beside the {len(most)} that most files have{_more(beyond, 'with another rate')}"
         notes.append(Note(_CODE, beyond[0] + INFO, why, about={"kind": "rates"}))
     if not most:
         return Rated(schema, {}, notes)
@@ -122,11 +122,11 @@ def _why(lacking: Sequence[str], rates: Mapping[str, float | None], listing: Lis
         why = "is not what was scanned"
     elif lacking[0] not in rates:
         why = f"is not read: the info.json of all datasets have more than {_INFO_BYTES >> 20} MiB"
-    return why + _more(lacking)
+    return why + _more(lacking, "without one")
 
 
-def _more(lacking: Sequence[str]) -> str:
-    return f" ({len(lacking) - 1:,} more datasets without one)" if len(lacking) > 1 else ""
+def _more(folders: Sequence[str], what: str) -> str:
+    return f" ({len(folders) - 1:,} more {what})" if len(folders) > 1 else ""
 
 
 def _rates(

@@ -198,7 +198,7 @@ def collate_rows(batch: Sequence[Mapping[str, Any]], *, collate_fn_map: Any = No
     stacked = {}
     for name in batch[0]:
         values = [row[name] for row in batch]
-        with _told_apart(name, values):
+        with _refusing_mixed_forms(name, values):
             if kinds.get(name) == "object":
                 stacked[name] = _alike(values)
                 continue
@@ -211,7 +211,7 @@ def collate_rows(batch: Sequence[Mapping[str, Any]], *, collate_fn_map: Any = No
 
 
 @contextmanager
-def _told_apart(name: str, values: Sequence[Any], *, rows: bool = False) -> Iterator[None]:
+def _refusing_mixed_forms(name: str, values: Sequence[Any], *, rows: bool = False) -> Iterator[None]:
     """Raise `UsageError` where values cannot be joined and are of two forms: of several datasets, as a rule."""
     try:
         yield
@@ -393,7 +393,7 @@ def _ragged_of(batch: Sequence[Mapping[str, Any]], said: Sequence[str] | None, *
 
 
 def _joined(name: str, values: Sequence[Any]) -> Ragged:
-    with _told_apart(name, values, rows=True):
+    with _refusing_mixed_forms(name, values, rows=True):
         return _ragged_rows(name, values)
 
 

@@ -383,7 +383,7 @@ def test_of_many_rates_those_of_most_files_are_judged(tmp_path, monkeypatch):
         info_of(v3(tmp_path / f"data/{number}"), fps=rate)
     found, others, (note,) = with_rate(load_schema("lerobot"), list_files(tmp_path / "data"))
     assert (found.episode, others) == (EpisodeSpec(fps=7), {"0/": FPS, "1/": FPS, "4/": None, "5/": None})
-    assert note.reason == "tells a rate beside the 2 that most files have (1 more datasets without one)"
+    assert note.reason == "tells a rate beside the 2 that most files have (1 more with another rate)"
     run = scan(tmp_path / "data", "lerobot", output=tmp_path / "run")
     told = {one.message: one.severity.value for one in run.report.findings if one.code == "DC105"}
     assert told == {f"1 name (4/meta/info.json): {note.reason}.": "error"}

@@ -157,7 +157,7 @@ function changedOf(said) {
     changed.all_fields ? [el("h3", {}, `Fields stored otherwise (${many(changed.all_fields)})`), paged("Fields stored otherwise", ["Field", ...names.slice(1)], changed.fields), more(changed.all_fields - changed.fields.length, "field")] : null,
     part("Samples that came", changed.added, ["Sample"]), part("Samples that went", changed.removed, ["Sample"]),
     part("Samples with other values", changed.changed, ["Sample", "How (first: before, second: then)"]),
-    changed.unread ? el("p", {class: "card"}, `${count(changed.unread, "more sample")} ${changed.alike ? "with other values" : "that both have"} ${changed.unread === 1 ? "was" : "were"} not looked at: this page compares ${bytes(changed.read)} of values. All: datacheck cache diff.`) : null,
+    changed.unread ? el("p", {class: "card"}, `${count(changed.unread, "more sample")} ${changed.alike ? "with other values" : "that both have"} ${changed.unread === 1 ? "was" : "were"} not looked at: this page compares ${bytes(changed.read)} of values, and 250,000 that changed. More: datacheck cache diff.`) : null,
     part("Samples judged otherwise", changed.verdicts, ["Sample", ...names.slice(1)]),
   ].filter(Boolean);
   const same = one.content_root === two.content_root;

@@ -207,7 +207,8 @@ def _outside(rows: Rows, name: str, spec: FieldSpec, picture: str) -> Iterator[F
             f"{name}{where}: all boxes of {counted(int(tiny.sum()))} lie within the first pixel of {picture}.",
             measured={"pixels": float(ends[tiny].max())},
             cause=Cause("divided by the width and height of the picture: shares of it, not pixels", "normalised"),
-            fix="Multiply x by the width of the picture and y by its height.",
+            fix="Write them in pixels: x times the width of the picture, y times its height. Look first whether they "
+            "are corners, or centre and size.",
             kind="normalised",
             extra=(name,),
         )
