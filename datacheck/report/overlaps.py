@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from datacheck.report.classes import MOST_SPLITS
 from datacheck.rules.content import ranks
 from datacheck.schema.model import Schema
 from datacheck.table import Rows, Table, Texts
 
 Array = np.ndarray[Any, Any]
 
-MOST_SPLITS = 12
 _PAIRS = 12
 _OF_TWO = 3  # pairs that are named of any two splits
 _NOT_JUDGED = frozenset({"DC109", "DC602"})  # placeholders are all alike: DC801 does not judge them either

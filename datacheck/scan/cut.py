@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from datacheck.scan.state import Slot
 from datacheck.scan.worker import unread_rows
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.entries import Entry
@@ -20,7 +21,6 @@ from datacheck.sources.listing import stat_entry
 from datacheck.table import Table
 
 Payload = dict[str, Any]
-Slot = tuple[str, str]  # an item's path and split
 
 _LISTS = ("items", "entries", "crashes", "undeclared", "deaths")
 _SERIES = 4  # of one packed file: to unpack what lies before takes a quarter of the time of a part

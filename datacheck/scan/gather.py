@@ -17,8 +17,9 @@ from datacheck.scan.places import Journal
 from datacheck.scan.state import Past, Slots
 from datacheck.scan.unlisted import Kept
 from datacheck.scan.worker import unread_rows
-from datacheck.sources import Item, Listing, Work, open_source
-from datacheck.sources.base import Unread
+from datacheck.sources import open_source
+from datacheck.sources.base import Item, Unread, Work
+from datacheck.sources.listing import Listing
 from datacheck.table import SKIPPED, Table, concatenate
 
 Array = np.ndarray[Any, Any]
