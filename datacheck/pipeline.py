@@ -13,30 +13,30 @@ import numpy as np
 from datacheck.build import fingerprint
 from datacheck.build.builder import Built, build_cache, prepare
 from datacheck.build.check import Share
-from datacheck.build.explain import Difference
-from datacheck.build.explain import explain as explained
-from datacheck.build.hashed import hashed_before
+from datacheck.build.field_stats import Seen, measured, of_table, survey
+from datacheck.build.fingerprint import Difference
+from datacheck.build.fingerprint import explain as explained
+from datacheck.build.finish import hashed_before
 from datacheck.build.job import Job, digests
 from datacheck.build.plan import Samples
+from datacheck.build.publish import check_writable, target_of
 from datacheck.build.repair import Repaired, repair_caches
-from datacheck.build.seen import Seen, measured, of_table, survey
-from datacheck.build.target import check_writable, target_of
 from datacheck.cache.codec import Codec
 from datacheck.cache.store import is_url
-from datacheck.cpus import usable_cpus
 from datacheck.errors import DatacheckError, StorageError, UsageError
-from datacheck.finding import Progress, Verdict
+from datacheck.model.finding import Progress, Verdict
+from datacheck.model.table import CHECKED, Table, Texts
 from datacheck.pipelinefile import Pipeline, load_pipeline, of_schema
 from datacheck.rules.base import counted
+from datacheck.runtime.machine import usable_cpus
 from datacheck.scan import Request, ScanRun, run_scan
 from datacheck.scan.measuring import NOT_HERE
+from datacheck.schema.grammar import meant
 from datacheck.schema.model import Schema
-from datacheck.schema.values import meant
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source
-from datacheck.sources.entries import Entry
 from datacheck.sources.listing import digest_entry
-from datacheck.table import CHECKED, Table, Texts
+from datacheck.sources.roots import Entry
 
 __all__ = [
     "Built", "Explained", "Pipeline", "Repaired", "build", "explain", "job_of", "load_pipeline", "of_schema", "repair"

@@ -16,10 +16,10 @@ from datacheck import transforms
 from datacheck.cache.codec import PLAIN, Codec
 from datacheck.cache.store import is_url
 from datacheck.errors import SchemaError, UsageError
-from datacheck.schema.complaints import Lines, refuse
+from datacheck.schema.grammar import Strings, meant
 from datacheck.schema.load import builtin, find, load_schema, parse_schema, read_text, read_yaml, to_model
 from datacheck.schema.model import Schema
-from datacheck.schema.values import Strings, meant
+from datacheck.schema.validate import Lines, refuse
 from datacheck.transforms.base import Transform
 
 

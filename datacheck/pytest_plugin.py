@@ -118,7 +118,7 @@ class _Rules(pytest.Collector):
         return list(self._items())
 
     def _items(self) -> Iterator[pytest.Item]:
-        from datacheck.report.outcomes import harmless, outcomes  # noqa: PLC0415  loaded only where it is asked for
+        from datacheck.report.ci import harmless, outcomes  # noqa: PLC0415  loaded only where it is asked for
 
         for outcome in map(harmless, outcomes(self._said)):  # no brackets in a name: pytest takes them for parameters
             name = f"{outcome.code}-{outcome.name}" if outcome.name else outcome.code

@@ -21,7 +21,7 @@ import datacheck
 import datacheck.repro
 import datacheck.torch
 from datacheck.cli.main import datacheck as command_line
-from datacheck.report.chinese import chinese
+from datacheck.report.rule_pages import chinese
 from datacheck.rules import catalogue
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,9 +47,14 @@ SHAPES = re.compile(r'<details class="(?:shapes|class-attributes)".*?</details>'
 SHAPE = re.compile(r"\n(?=[\w&;, ]+: )")
 TOGETHER = re.compile(r"(<code>\w+, [\w, ]+</code>(?:(?!</tr>).)*?)<em>required</em>", re.DOTALL)
 EXTENDING = (
-    "datacheck.sample.Sample", "datacheck.sample.Block", "datacheck.rules.base.rule", "datacheck.rules.base.Rule",
-    "datacheck.transforms.base.Transform", "datacheck.testing.synth.write", "datacheck.testing.faults.plant",
-)  # fmt: skip
+    "datacheck.model.sample.Sample",
+    "datacheck.model.sample.Block",
+    "datacheck.rules.base.rule",
+    "datacheck.rules.base.Rule",
+    "datacheck.transforms.base.Transform",
+    "datacheck.testing.synth.write",
+    "datacheck.testing.faults.plant",
+)
 
 
 def on_config(config: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from datacheck.report.pages import first_sentence, markdown
+from datacheck.report.rule_pages import first_sentence, markdown
 from datacheck.rules import catalogue
 
 FOLDER = Path(__file__).parents[1] / "docs" / "rules"

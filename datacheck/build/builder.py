@@ -18,30 +18,28 @@ from typing import Any
 import numpy as np
 
 from datacheck import transforms
-from datacheck.build import earlier, fingerprint
+from datacheck.build import fingerprint
 from datacheck.build.check import Share, checked
-from datacheck.build.earlier import Earlier, Reuse
-from datacheck.build.finish import Done, Facts, Finish, windows
-from datacheck.build.hashed import stamps
-from datacheck.build.job import Job, digests, files_of, recorded, tasks_of
+from datacheck.build.finish import Done, Facts, Finish, stamps, windows
+from datacheck.build.job import Job, digests, files_of, recorded, seek_points, tasks_of
 from datacheck.build.plan import Plan, cut, estimate, resolve, shape_said, stored, unfit, without_odd
-from datacheck.build.record import Record
-from datacheck.build.seek_points import seek_points
+from datacheck.build.provenance import Record
+from datacheck.build.publish import Target, target_of
+from datacheck.build.reuse import Earlier, Reuse, find_earlier
 from datacheck.build.staging import Staging, claimed
-from datacheck.build.target import Target, target_of
-from datacheck.cache import Cache, documents, layout, limits, open_cache
+from datacheck.cache import Cache, layout, open_cache, parsing
 from datacheck.cache.codec import PLAIN
 from datacheck.errors import OutOfSpaceError, UsageError
-from datacheck.finding import Progress, Tick, noting
-from datacheck.parallel import ordered_map
-from datacheck.registry import find_in
-from datacheck.sample import ArraySpec
+from datacheck.model.finding import Progress, Tick, noting
+from datacheck.model.sample import ArraySpec
+from datacheck.plugins import find_in
 from datacheck.schema.model import Schema
 from datacheck.transforms.base import Transform
+from datacheck.workers.parallel import ordered_map
 
 Array = np.ndarray[Any, Any]
 
-_WRITE = "datacheck.build.writer:write_shards"
+_WRITE = "datacheck.build.shard_worker:write_shards"
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,14 +120,14 @@ def _check_sizes(job: Job, schema: Schema, specs: Mapping[str, ArraySpec]) -> No
     Raises:
         UsageError: too many files, or samples or windows that are too large.
     """
-    if len(job.sources) > limits.SOURCES:
+    if len(job.sources) > parsing.SOURCES:
         msg = (
-            f"{len(job.sources):,} files; a cache is made of {limits.SOURCES:,} at most. "
+            f"{len(job.sources):,} files; a cache is made of {parsing.SOURCES:,} at most. "
             "Pack small files into shards (tar), or build a cache of each part."
         )
         raise UsageError(msg)
     try:
-        documents.check_sizes(windows(schema, specs), specs)
+        parsing.check_sizes(windows(schema, specs), specs)
     except ValueError as error:
         msg = f"{error}. Leave fields out (transforms: select), or make windows shorter (windows: in the schema)."
         raise UsageError(msg) from error
@@ -173,7 +171,7 @@ def build_cache(
     with claimed(target.place, key) as stage:
         kept = stage.kept(plan)
         folders = [*([moved] if moved is not None else []), *target.earlier()] if reuse else []
-        old = earlier.find(folders, inputs["recipe"], plan, files_of(job))
+        old = find_earlier(folders, inputs["recipe"], plan, files_of(job))
         folder, done = complete(job, plan, steps, inputs, stage, kept, old, workers, scheduler, progress)
         again = 0 if check is None else second(check, open_cache(folder, verify="manifest"), stage.folder)
         came = target.publish(folder, done.manifest, _sent(plan, progress))

@@ -17,22 +17,22 @@ from typing import Any, Literal
 
 import numpy as np
 
-from datacheck import fsops
 from datacheck.build.job import Job, recorded, tasks_of
 from datacheck.build.plan import Plan
-from datacheck.build.record import Record
+from datacheck.build.provenance import Record
+from datacheck.build.shard_worker import Beat, opened, pieces, shard_file
 from datacheck.build.staging import AGAIN
-from datacheck.build.writer import Beat, opened, pieces, shard_file
 from datacheck.cache import Cache, layout
 from datacheck.cache.codec import PLAIN
-from datacheck.digest import digest_array
 from datacheck.errors import ManyLines, MissingDependencyError, NondeterministicBuildError, StorageError, UsageError
-from datacheck.finding import Progress, noting
-from datacheck.parallel import Outcome, ordered_map
+from datacheck.model.finding import Progress, noting
+from datacheck.model.sample import Block
+from datacheck.runtime import fsops
+from datacheck.runtime.hashing import digest_array
 from datacheck.runtime.sandbox import Sandbox
-from datacheck.sample import Block
-from datacheck.shapes import answers
 from datacheck.transforms.base import Refusal, Transform
+from datacheck.workers.parallel import Outcome, ordered_map
+from datacheck.workers.wire import answers
 
 Array = np.ndarray[Any, Any]
 Share = Literal["some", "all"]
@@ -42,7 +42,7 @@ _SOME = 8  # shards
 _NAMED = 3  # samples
 _TRIES = 4  # a fault of timing does not show each time
 _HASH_SEED = "PYTHONHASHSEED"
-_WRITE, _TRACE = "datacheck.build.writer:write_shards", "datacheck.build.check:trace"
+_WRITE, _TRACE = "datacheck.build.shard_worker:write_shards", "datacheck.build.check:trace"
 _ADVICE = (
     "What a step makes of a sample must depend on that sample alone: not on the clock, on random numbers (seed a "
     "generator with the sample's key), on the order of a set, on id() or hash(), on other samples, before it or in its "

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from datacheck.build.finish import NOT_MADE
 from datacheck.build.plan import Plan, Samples
-from datacheck.cache import layout
-from datacheck.digest import digest_array, digest_bytes, digest_value
+from datacheck.cache import layout, open_cache
+from datacheck.cache.manifest import Place
+from datacheck.cache.parsing import parsed
+from datacheck.cache.store import open_store
+from datacheck.runtime.hashing import digest_array, digest_bytes, digest_value
 from datacheck.schema.model import Schema
 from datacheck.transforms.base import Transform
 
@@ -115,3 +123,163 @@ def _declared(schema: Schema) -> dict[str, Any]:
     if schema.loader is not None:  # the order of its steps matters, and canonical JSON sorts keys
         declared["loader"] = [list(step) for step in schema.loader.steps]
     return declared
+
+
+Codes = tuple[str, ...]
+Files = Mapping[str, tuple[Any, ...]]
+
+_SHOWN = 3
+_MOST = 10_000  # differences that are held
+_PATH = 1_000  # characters of a path
+_NOTHING = "absent"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One part that differs.
+
+    Args:
+        where: dotted path ("schema.fields.xyz.unit", "transforms.1 voxel.options.edge", "sources", "samples").
+        before, now: what it is in the cache and in the build; of files and samples a sentence.
+    """
+
+    where: str
+    before: str
+    now: str
+
+
+def explain(
+    said: Mapping[str, Any], sources: Mapping[str, tuple[int, str]], samples: Samples, cache: Path | str
+) -> list[Difference]:
+    """Return what tells a build's inputs from those of a finished cache, in the order of their paths.
+
+    Args:
+        said: what the key of the build is a digest of.
+        sources: size and digest of its files, by path.
+        samples: its samples, with the verdict on each.
+        cache: the folder or URL of the cache.
+
+    Raises:
+        CorruptionError: what tells is damaged.
+    """
+
+    def judged() -> dict[str, Codes]:
+        return {key: tuple(sorted(codes)) for key, codes in zip(samples.keys, samples.codes, strict=True)}
+
+    return _explained(_named(said), lambda: sources, judged, cache)
+
+
+def between(cache: Path | str, before: Path | str) -> list[Difference]:
+    """Return what tells the inputs of a finished cache from those of another one, as `explain` does.
+
+    Args:
+        cache: the folder or URL of a cache.
+        before: the one that it is held against.
+
+    Raises:
+        CorruptionError: what tells is damaged.
+    """
+    return _explained(_inputs(cache), partial(_sources, cache), partial(_verdicts, cache), before)
+
+
+def _explained(
+    said: Mapping[str, Any], sources: Callable[[], Files], judged: Callable[[], dict[str, Codes]], cache: Path | str
+) -> list[Difference]:
+    """Hold inputs against those of a cache, 10,000 differences at most; what is large is asked for where it differs."""
+    found: list[Difference] = []
+    large = set()
+    for one in differences(said, _inputs(cache)):
+        if one.where == "sources" or one.where.startswith("samples"):
+            large.add(one.where[:7])
+        elif len(found) < _MOST:
+            found.append(one)
+    if "sources" in large:
+        found.append(_files(_sources(cache), sources()))
+    if "samples" in large:
+        found.append(_samples(_verdicts(cache), judged()))
+    return sorted(found, key=lambda d: d.where)
+
+
+def _inputs(cache: Path | str) -> dict[str, Any]:
+    """Return what the key of a cache is a digest of, as `_named`."""
+    place = Place.of_files(open_store(cache))
+    with place.sound(layout.INPUTS):
+        return _named(parsed(place.read(layout.INPUTS))["said"])
+
+
+def _sources(cache: Path | str) -> Files:
+    place = Place.of_files(open_store(cache))
+    with place.sound(layout.SOURCES):
+        return {path: tuple(entry) for path, entry in parsed(place.read(layout.SOURCES))["files"].items()}
+
+
+def _verdicts(cache: Path | str) -> dict[str, Codes]:
+    """Return of each sample the codes that the scan gave it."""
+    opened = open_cache(cache, verify="manifest")
+    names = opened.keys(np.arange(len(opened)))
+    codes = {key: tuple(sorted(set(codes) - {NOT_MADE})) for key, codes in opened.findings().items()}
+    return dict.fromkeys(names, ()) | codes
+
+
+def _named(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return inputs with the layout by field and the transforms by place and name, so that a part has a path."""
+    parts = ("dtype", "item", "dim", "kind", "optional", "attrs")
+    if not all(isinstance(name, str) for name, *_ in said["layout"]):
+        msg = "a field without a name"
+        raise TypeError(msg)
+    layout_ = {name: dict(zip(parts, more, strict=True)) for name, *more in said["layout"]}
+    steps = {f"{number} {_step(step)}": step for number, step in enumerate(said["transforms"], 1)}
+    return {**said, "layout": layout_, "transforms": steps}
+
+
+def _step(step: Mapping[str, Any]) -> str:
+    return str(step["use"] if "use" in step else ":".join(step["function"]))
+
+
+def differences(now: Any, before: Any, where: str = "") -> Iterator[Difference]:
+    """Yield the leaves in which two JSON values differ; lists of one length are compared place by place."""
+    if isinstance(now, Mapping) and isinstance(before, Mapping):
+        for key in sorted({*now, *before}):
+            inner = _short(f"{where}.{key}" if where else key)
+            if key not in now or key not in before:
+                yield Difference(inner, _shown(before.get(key, _NOTHING)), _shown(now.get(key, _NOTHING)))
+            else:
+                yield from differences(now[key], before[key], inner)
+    elif isinstance(now, list) and isinstance(before, list) and len(now) == len(before):
+        for place, (new, old) in enumerate(zip(now, before, strict=True)):
+            yield from differences(new, old, _short(f"{where}[{place}]"))
+    elif now != before or isinstance(now, bool) != isinstance(before, bool):
+        yield Difference(where, _shown(before), _shown(now))
+
+
+def _short(path: str) -> str:
+    """Return a path as long as somebody may look at: each leaf below a long name has one of its own."""
+    return path if len(path) <= _PATH else f"{path[: _PATH // 2]}...{path[-_PATH // 4 :]}"
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def _files(before: Files, now: Files) -> Difference:
+    changed = [path for path in now if path in before and tuple(before[path]) != tuple(now[path])]
+    return _sets("sources", "file", before, now, {"changed": changed})
+
+
+def _samples(before: Mapping[str, Codes], now: Mapping[str, Codes]) -> Difference:
+    judged = [key for key in now if key in before and set(before[key]) != set(now[key])]
+    return _sets("samples", "sample", before, now, {"judged otherwise": judged})
+
+
+def _sets(
+    where: str, word: str, before: Mapping[str, Any], now: Mapping[str, Any], more: Mapping[str, Sequence[str]]
+) -> Difference:
+    parts = {"added": sorted(now.keys() - before.keys()), "gone": sorted(before.keys() - now.keys()), **more}
+    told = "; ".join(f"{len(names):,} {what} ({_some(names)})" for what, names in parts.items() if names)
+    counts = [f"{len(some):,} {word}{'' if len(some) == 1 else 's'}" for some in (before, now)]
+    return Difference(where, counts[0], f"{counts[1]}: {told or 'in another order'}")
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = f", and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + rest

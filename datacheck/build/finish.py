@@ -1,4 +1,7 @@
-"""What the coordinator writes when all shards are there: indices, tables, documents, digests, the manifest."""
+"""Digests of source files that a scan does not read whole: a build takes them, and the next one finds them.
+
+What a file looked like when it was hashed stands in ``build.json``, the digest in ``sources.json`` of the cache.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,18 +19,55 @@ from typing import Any
 import numpy as np
 
 import datacheck
-from datacheck import fsops, numerics
-from datacheck.build.hashed import STAMPS
 from datacheck.build.plan import Plan
-from datacheck.build.record import Record
-from datacheck.build.writer import chunk_digests, origin_text
+from datacheck.build.provenance import Record
+from datacheck.build.shard_worker import chunk_digests, origin_text
 from datacheck.cache import layout
-from datacheck.cache.manifest import Manifest, content_root, write_manifest
-from datacheck.cpus import usable_cpus
-from datacheck.digest import canonical_json, digest_bytes, digest_head
-from datacheck.errors import StorageError
-from datacheck.sample import ArraySpec, Origin
+from datacheck.cache.find import newest_caches
+from datacheck.cache.manifest import Manifest, Place, content_root, write_manifest
+from datacheck.cache.parsing import parsed
+from datacheck.cache.store import open_store
+from datacheck.errors import DatacheckError, StorageError
+from datacheck.model.sample import ArraySpec, Origin
+from datacheck.runtime import fsops, numerics
+from datacheck.runtime.hashing import canonical_json, digest_bytes, digest_head
+from datacheck.runtime.machine import usable_cpus
 from datacheck.schema.model import Schema
+from datacheck.sources.roots import SETTLED_NS, Entry
+
+STAMPS = "stamps"  # in build.json: size, mtime, ctime, inode and time of listing, by path
+
+
+def stamps(sources: Mapping[str, Entry], hashed: Iterable[str]) -> dict[str, list[int]]:
+    """Return what ``build.json`` says of the files that a build hashed itself."""
+    return {path: list(sources[path][1:6]) for path in sorted(hashed)}
+
+
+def hashed_before(out: Path | str, pipeline: str, split: str) -> dict[str, Entry]:
+    """Return the files that the build of the newest cache of a split hashed itself, with their digests.
+
+    Args:
+        out: the folder of caches; of a URL nothing is known.
+        pipeline, split: whose caches; "" for a dataset without splits.
+
+    Notes:
+        Files that had just been written when they were listed are left out: a second write may leave the same times.
+    """
+    caches = newest_caches(out / pipeline / (split or layout.WHOLE)) if isinstance(out, Path) else []
+    for cache in caches[:1]:
+        with suppress(DatacheckError, OSError, ValueError, LookupError, TypeError, AttributeError):
+            place = Place.of_files(open_store(cache))
+            said = parsed(place.store.read(layout.BUILD))[STAMPS]
+            files = parsed(place.read(layout.SOURCES))["files"] if said else {}
+            entries = [_entry(path, stamp, files[path][1]) for path, stamp in said.items()]
+            return {one.path: one for one in entries if one.seen_ns - SETTLED_NS >= one.mtime_ns}
+    return {}
+
+
+def _entry(path: str, stamp: Sequence[int], digest: str) -> Entry:
+    size, mtime, ctime, inode, seen = map(int, stamp)
+    return Entry(path, size, mtime, ctime, inode, seen, digest)
+
 
 Array = np.ndarray[Any, Any]
 

@@ -17,15 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from datacheck import folders, fsops, mounts
 from datacheck.build import publish, staging
 from datacheck.cache import layout
-from datacheck.cache.documents import parsed
 from datacheck.cache.find import newest_first
-from datacheck.cache.lease import exclusive
-from datacheck.cache.manifest import OUTSIDE, read_manifest
+from datacheck.cache.manifest import OUTSIDE, exclusive, read_manifest
+from datacheck.cache.parsing import parsed
 from datacheck.cache.store import is_url, open_store
 from datacheck.errors import CorruptionError, DatacheckError, StorageError, UsageError
+from datacheck.runtime import folders, fsops, machine
 from datacheck.runtime.beneath import Folder, name_of
 
 Kind = Literal["cache", "build", "trash", "unknown"]
@@ -96,7 +95,7 @@ def survey(
         _folders(root)
     except OSError as error:
         raise fsops.refused(error, root) from error
-    found = list(_below(root, _Policy(keep, older, mounts.is_local(root), unlocked), _DEPTH))
+    found = list(_below(root, _Policy(keep, older, machine.is_local(root), unlocked), _DEPTH))
     for one in found:
         one.root = root
     return found
@@ -148,7 +147,7 @@ def _removed(found: Found, path: Path) -> bool:
         gone, found.strange = staging.discard(path)
         return gone or bool(found.strange)
     with ExitStack() as stack:
-        if _is_file(path / layout.MANIFEST) and mounts.is_local(path):
+        if _is_file(path / layout.MANIFEST) and machine.is_local(path):
             try:
                 held = exclusive(path)
             except FileNotFoundError:

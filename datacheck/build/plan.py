@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.build.seen import Seen, Signature
+from datacheck.build.field_stats import Seen, Signature
 from datacheck.cache import layout
 from datacheck.cache.codec import PLAIN, Codec
 from datacheck.errors import UsageError
-from datacheck.finding import Tick
-from datacheck.sample import ArraySpec
+from datacheck.model.finding import Tick
+from datacheck.model.sample import ArraySpec
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.sources.base import Item
 

@@ -9,14 +9,23 @@ import contextlib
 import errno
 import os
 import uuid
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
-from datacheck import fsops
-from datacheck.cache import layout
+from datacheck.build import staging
+from datacheck.cache import Cache, layout, open_cache
+from datacheck.cache.bucket import ATTEMPT, Bucket, commit_of, newest_buckets
+from datacheck.cache.concurrent_map import alongside
+from datacheck.cache.find import newest_caches
 from datacheck.cache.manifest import Manifest, read_manifest
-from datacheck.cache.store import open_store
-from datacheck.errors import CorruptionError, LostStagingError, NondeterministicBuildError, UsageError
+from datacheck.cache.objects import Objects, parse_url
+from datacheck.cache.parsing import most_bytes, parsed
+from datacheck.cache.store import is_url, open_store
+from datacheck.errors import CorruptionError, LostStagingError, NondeterministicBuildError, StorageError, UsageError
+from datacheck.runtime import folders, fsops
+from datacheck.runtime.beneath import read_file
+from datacheck.runtime.hashing import canonical_json, digest_bytes
 
 _TRIES = 20
 
@@ -169,3 +178,261 @@ def set_aside(folder: Path, place: Path, name: str = "") -> Path:
         else:
             break
     return aside
+
+
+Came = Literal["new", "theirs"]
+Sent = Callable[[int, int], None]  # bytes so far, in all
+
+_ATTEMPT = "attempt"  # beside what is uploaded: where it goes
+_DIGEST = "xxh3"  # what an object was stored with: of its bytes
+_ALONGSIDE = 4  # files
+_LOCK_TRIES = 3
+
+
+class Target(Protocol):
+    """Where one cache goes."""
+
+    @property
+    def path(self) -> Path | str:
+        """Its folder or URL."""
+
+    @property
+    def place(self) -> Path:
+        """The folder in which it grows, in one of its own."""
+
+    def finished(self) -> tuple[Cache | None, Path | None]:
+        """Return the cache that is there already, or where a damaged one lies now."""
+
+    def exists(self) -> bool:
+        """Tell whether there is a cache, be it damaged."""
+
+    def newest(self) -> Path | str | None:
+        """Return the newest finished cache of its split."""
+
+    def earlier(self) -> list[Path]:
+        """Return the finished caches of its split that a build may take from, the newest first."""
+
+    def settle(self) -> None:
+        """Make sure of a cache that is there already, and remove what builders of it left that are gone."""
+
+    def publish(self, folder: Path, manifest: Manifest, sent: Sent) -> Came:
+        """Make the finished cache in `folder` the one that is there; "theirs" where another builder was faster.
+
+        Raises:
+            NondeterministicBuildError: it was first with other content; ours is kept in the trash.
+        """
+
+
+def check_writable(out: Path | str) -> None:
+    """Raise where caches cannot be written to `out`: before anything is scanned.
+
+    Raises:
+        UsageError: there is no such bucket.
+        StorageError: it cannot be written to.
+    """
+    if isinstance(out, Path):
+        return fsops.check_writable(out)
+    place, prefix = parse_url(out)
+    objects, probe = Objects(place), f"{prefix}/.{uuid.uuid4().hex}".lstrip("/")
+    objects.create(probe, b"")
+    with contextlib.suppress(StorageError):  # who may write need not be allowed to delete
+        objects.remove([probe])
+    return None
+
+
+def target_of(out: Path | str, where: tuple[str, str, str], building: Path | None) -> Target:
+    """Return where a cache goes.
+
+    Args:
+        out: the folder or URL that holds caches.
+        where: pipeline, split, key.
+        building: the folder in which caches for a URL grow; None: in the user's folder for such things.
+    """
+    if is_url(out):
+        return InBucket("/".join([str(out).rstrip("/"), *where]), (building or _default()) / where[0] / where[1])
+    path = Path(out, *where)
+    for folder in (path.parents[1], path.parents[0]):
+        folders.check_real(folder, ", or name another folder: --out DIR")
+    return InFolder(path)
+
+
+def _default() -> Path:
+    said = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(said if os.path.isabs(said) else Path.home() / ".cache") / "datacheck" / "staging"  # noqa: PTH117
+
+
+class InFolder:
+    """A folder of caches; see `Target`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.place = path, path.parent
+
+    def finished(self) -> tuple[Cache | None, Path | None]:
+        """See `Target`."""
+        if not self.exists():
+            return None, None
+        with contextlib.suppress(CorruptionError, UsageError):
+            return open_cache(self.path, verify="manifest"), None
+        try:
+            return None, set_aside(self.path, self.place)
+        except FileNotFoundError:  # `cache gc` has just removed it
+            return None, None
+
+    def exists(self) -> bool:
+        """See `Target`."""
+        return self.path.exists()
+
+    def newest(self) -> Path | None:
+        """See `Target`."""
+        return next(iter(self.earlier()), None)
+
+    def earlier(self) -> list[Path]:
+        """See `Target`."""
+        return newest_caches(self.place)
+
+    def settle(self) -> None:
+        """See `Target`."""
+        acknowledge(self.path)  # who renamed it may not have come so far
+        staging.sweep(self.place, self.path.name)
+
+    def publish(self, folder: Path, manifest: Manifest, sent: Sent) -> Came:
+        """See `Target`."""
+        return publish(folder, self.path, manifest)
+
+
+class InBucket:
+    """A place in an object store; see `Target`."""
+
+    def __init__(self, url: str, place: Path) -> None:
+        self.path, self.place = url, place
+        self._bucket = Bucket(url)
+        self._objects = self._bucket.objects
+
+    def finished(self) -> tuple[Cache | None, Path | None]:
+        """See `Target`.
+
+        Raises:
+            CorruptionError: it is damaged: a store knows no rename, so nothing can take its place.
+        """
+        if not self.exists():
+            return None, None
+        return open_cache(self.path, verify="manifest"), None
+
+    def exists(self) -> bool:
+        """See `Target`."""
+        return self._bucket.commit() is not None
+
+    def newest(self) -> str | None:
+        """See `Target`."""
+        return next(iter(newest_buckets(self.path.rpartition("/")[0])), None)
+
+    def earlier(self) -> list[Path]:
+        """See `Target`; shards are not fetched to be linked."""
+        return []
+
+    def settle(self) -> None:
+        """See `Target`."""
+        staging.sweep(self.place, self.path.rpartition("/")[2])
+
+    def publish(self, folder: Path, manifest: Manifest, sent: Sent) -> Came:
+        """See `Target`."""
+        attempt, known = self._attempt(folder.parent / _ATTEMPT)
+        raw = (folder / layout.MANIFEST).read_bytes()
+        try:
+            self._upload(folder, manifest, f"{self._bucket.prefix}/{attempt}", sent, known=known)
+        except UsageError as error:  # the bucket is gone: what was made is kept
+            raise StorageError(str(error)) from None
+        came = self._commit(attempt, commit_of(attempt, raw))
+        if came == attempt:
+            return "new"
+        try:
+            agree(folder, self.path, self.place, manifest, read_manifest(Bucket(self.path)))
+        finally:
+            with contextlib.suppress(StorageError):  # what is left costs space, and is never read
+                mine = self._objects.sizes(f"{self._bucket.prefix}/{attempt}")
+                self._objects.remove(sorted(mine))
+        return "theirs"
+
+    def _attempt(self, file: Path) -> tuple[str, bool]:
+        """Return the attempt to which this build is uploaded, and whether a run before has begun to."""
+        said = _noted(file)
+        if said.get("url") == self.path and ATTEMPT.fullmatch(str(said.get("attempt"))):
+            return str(said["attempt"]), True
+        attempt = uuid.uuid4().hex
+        fsops.write_file(file, canonical_json({"attempt": attempt, "url": self.path}), sync=False)
+        return attempt, False
+
+    # ------------------------------------------------------------------------------------------ files
+
+    def _upload(self, folder: Path, manifest: Manifest, prefix: str, sent: Sent, *, known: bool) -> None:
+        """Put every file of the cache below `prefix`, its manifest last; what is there already is not sent again."""
+        files = {path: manifest.files[path] for path in manifest.files}
+        for path in (layout.BUILD, layout.MANIFEST):
+            raw = (folder / path).read_bytes()
+            files[path] = len(raw), digest_bytes(raw)
+        there = self._there(prefix, files) if known else set()
+        total, done = sum(size for size, _ in files.values()), sum(files[path][0] for path in there)
+        todo = sorted(files.keys() - there - {layout.MANIFEST}, key=lambda path: (-files[path][0], path))
+        puts = alongside(lambda path: self._put(folder, prefix, path, files[path][1]), todo, _ALONGSIDE)
+        for path, _ in zip(todo, puts, strict=True):
+            done += files[path][0]
+            sent(done, total)
+        self._put(folder, prefix, layout.MANIFEST, files[layout.MANIFEST][1])
+        self._check(prefix, files)
+
+    def _put(self, folder: Path, prefix: str, path: str, digest: str) -> None:
+        self._objects.put(f"{prefix}/{path}".lstrip("/"), folder / path, {_DIGEST: digest})
+
+    def _there(self, prefix: str, files: Mapping[str, tuple[int, str]]) -> set[str]:
+        """Return the files that a run before has uploaded: of the right size, and stored with the right digest."""
+        sizes = self._sizes(prefix)
+        some = [path for path, (size, _) in sorted(files.items()) if sizes.get(path) == size]
+        said = self._objects.attributes([f"{prefix}/{path}".lstrip("/") for path in some])
+        return {path for path, one in zip(some, said, strict=True) if (one or {}).get(_DIGEST) == files[path][1]}
+
+    def _sizes(self, prefix: str) -> dict[str, int]:
+        below = f"{prefix}/".lstrip("/")
+        return {key.removeprefix(below): size for key, size in self._objects.sizes(below.rstrip("/")).items()}
+
+    def _check(self, prefix: str, files: Mapping[str, tuple[int, str]]) -> None:
+        sizes = self._sizes(prefix)
+        wrong = next((path for path in sorted(files) if sizes.get(path) != files[path][0]), None)
+        if wrong is not None:
+            msg = (
+                f"{self.path}: the store took {wrong} and now says {sizes.get(wrong, 0):,} bytes, not "
+                f"{files[wrong][0]:,}. Nothing was published; run the same command again."
+            )
+            raise StorageError(msg)
+
+    # ------------------------------------------------------------------------------------------ the commit
+
+    def _commit(self, attempt: str, said: bytes) -> str:
+        """Create the commit, once and by one request; return the attempt that is committed now.
+
+        Raises:
+            StorageError: it is not known which; or none is.
+        """
+        key = f"{self._bucket.prefix}/{layout.COMMIT}".lstrip("/")
+        refused: StorageError | None = None
+        for _ in range(_LOCK_TRIES):
+            try:
+                if self._objects.create(key, said):
+                    return attempt
+            except StorageError as error:  # the store may have done it, and the answer was lost
+                refused = error
+            try:
+                found = self._bucket.commit()
+            except StorageError as error:
+                msg = f"{self.path}: it is not known whether it was published; the same command finds out. {error}"
+                raise StorageError(msg) from error
+            if found is not None:
+                return found["attempt"]
+        msg = f"{self.path}: it could not be published. {refused or 'The store says that it is there, and is not.'}"
+        raise StorageError(msg)
+
+
+def _noted(file: Path) -> dict[str, Any]:
+    try:
+        return parsed(read_file(file, most_bytes(file.name)))
+    except (OSError, ValueError):
+        return {}

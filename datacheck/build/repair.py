@@ -1,28 +1,229 @@
-"""Make anew what is damaged of a cache, from the sources, in a new folder that takes its place whole."""
+"""What of a damaged cache is still right: whole shards, linked into an unfinished build with what is known of them."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from datacheck.build import fingerprint, publish, staging
+import numpy as np
+
+from datacheck.build import fingerprint, provenance, publish, staging
 from datacheck.build.builder import complete, prepare
-from datacheck.build.explain import explain
+from datacheck.build.fingerprint import explain
 from datacheck.build.job import Job, digests
-from datacheck.build.salvage import salvage
+from datacheck.build.plan import Plan
+from datacheck.build.provenance import Record
+from datacheck.build.staging import Staging
 from datacheck.cache import layout
 from datacheck.cache.damage import changed
 from datacheck.cache.find import find_builds, newest_caches
-from datacheck.cache.manifest import Manifest, read_manifest
+from datacheck.cache.manifest import Manifest, Place, read_manifest
+from datacheck.cache.parsing import parsed
 from datacheck.cache.problem import Problem
+from datacheck.cache.shard_maps import HeldRows
+from datacheck.cache.sharded_array import StoredArray, chunk_sizes, table_bytes
 from datacheck.cache.store import Store, open_store
 from datacheck.cache.verify import verify
-from datacheck.errors import CorruptionError, DatacheckError, ManyLines, NondeterministicBuildError, UsageError
-from datacheck.finding import Progress
+from datacheck.errors import (
+    CorruptionError,
+    DatacheckError,
+    ManyLines,
+    NondeterministicBuildError,
+    OutOfSpaceError,
+    StorageError,
+    UsageError,
+)
+from datacheck.model.finding import Progress
+from datacheck.runtime import fsops
+from datacheck.runtime.beneath import open_regular
+from datacheck.runtime.hashing import Digester, digest64, digest_bytes
+from datacheck.runtime.machine import usable_cpus
+
+Array = np.ndarray[Any, Any]
+Files = Mapping[str, tuple[int, str]]
+
+_LOST = (DatacheckError, OSError, ValueError, LookupError, TypeError)
+
+
+def salvage(
+    cache: Path, files: Files, intact: Collection[str], plan: Plan, stage: Staging, kept: Mapping[int, Record]
+) -> dict[int, Record]:
+    """Link the shards of a damaged cache that are whole into an unfinished build; return the records of finished ones.
+
+    Args:
+        cache: its folder; nothing in it changes.
+        files: what its manifest says of its files, as far as that is known.
+        intact: those that are what it says.
+        plan: the plan of the cache; the build has made the folders that shards go into.
+        stage: the unfinished build; what lies there of a shard that is whole is replaced.
+        kept: records of the shards that are finished there already.
+
+    Notes:
+        A shard is taken where the files of all its fields are whole and every table still knows all its samples. Each
+        is read once more, behind its link. Where links are refused it is copied.
+    """
+    found = _Found(cache, files, frozenset(intact), plan)
+    with ThreadPoolExecutor(min(8, usable_cpus())) as threads:
+        records = dict(zip(found.whole(), threads.map(lambda g: found.take(stage, g), found.whole()), strict=True))
+    return {g: one for g, one in {**kept, **records}.items() if one is not None}
+
+
+class _Found:
+    def __init__(self, cache: Path, files: Files, intact: frozenset[str], plan: Plan) -> None:
+        self._cache, self._files, self._intact, self._plan = cache, files, intact, plan
+        self._place = Place(open_store(cache), files, mapped=False, verify="manifest")
+        self._sound = np.ones(len(plan.samples), bool)  # the samples that every table still knows
+        self._made = self._of_samples(layout.sample_path("made"), "bool")
+        self._digest = self._of_samples(layout.sample_path("digest"), "uint64")
+        self._lengths = {dim: self._of_samples(layout.rows_path(dim, "length"), "int64") for dim in plan.dims}
+        optional = [name for name, spec in plan.specs.items() if spec.optional]
+        self._present = {name: self._of_samples(layout.present_path(name), "bool") for name in optional}
+        self._origins, self._ends = self._texts("origin", layout.ORIGIN_DIM)
+
+    def whole(self) -> list[int]:
+        """Return the shards of which every file is whole and every table still knows all samples."""
+        return [g for g in range(self._plan.shards) if self._sound[self._plan.shard(g)].all() and self._is_intact(g)]
+
+    def _is_intact(self, g: int) -> bool:
+        return all(self._file(name, g) in self._intact for name in self._plan.specs)
+
+    def _file(self, name: str, g: int) -> str:
+        return f"{layout.field_path(name)}/{self._grid(name).shard_file(g)}"
+
+    def take(self, stage: Staging, g: int) -> Record | None:
+        """Link the files of shard `g` and write its record; None where something of it is lost meanwhile."""
+        found = self._found(stage, g)
+        if found is None or not provenance.fits(found, self._plan):
+            stage.drop_linked(self._plan, [g])
+            return None
+        provenance.write(stage.records, found)
+        return found
+
+    def _found(self, stage: Staging, g: int) -> Record | None:
+        files, chunks, sizes = {}, {}, {}
+        for name in self._plan.specs:
+            try:
+                files[name], chunks[name], sizes[name] = self._linked(stage, name, self._file(name, g), g)
+            except OutOfSpaceError:
+                raise
+            except (CorruptionError, StorageError, OSError):  # damaged or gone since it was looked at
+                return None
+        return self._record(g, files, chunks, sizes)
+
+    def _linked(self, stage: Staging, name: str, file: str, g: int) -> tuple[tuple[int, str], Array, Array]:
+        """Link a shard; return size and digest as its writer knew them, digests and stored sizes of its chunks.
+
+        Raises:
+            CorruptionError: it is not what the manifest says.
+        """
+        grid, spec, (size, digest) = self._grid(name), self._plan.specs[name], self._files[file]
+        sizes, _ = chunk_sizes(self._place, self._place.store, layout.field_path(name), grid, g)
+        target = stage.linked / file
+        for path in (stage.shards / file, target):
+            fsops.remove_file(path)
+        fsops.link_or_copy(self._cache / file, target)
+        head, whole, chunks = self._measured(target, grid, sizes)
+        if whole != digest:
+            raise CorruptionError(file)
+        return (size, digest) if spec.dim is None else (size - layout.index_bytes(grid), head), chunks, sizes
+
+    def _measured(self, path: Path, grid: layout.Grid, sizes: Array) -> tuple[str, str, Array]:
+        """Return the digest of a shard without its index, of all of it, and of each inner chunk."""
+        hasher, chunks = Digester(), np.zeros(len(sizes), np.uint64)
+        decoded = bytearray(grid.chunk_bytes)
+        with os.fdopen(open_regular(path), "rb") as file:
+            for j, size in enumerate(sizes.tolist()):
+                stored = file.read(size)
+                hasher.update(stored)
+                self._plan.codec.decode(memoryview(stored), memoryview(decoded))
+                chunks[j] = digest64(decoded)
+            head = hasher.hexdigest()
+            hasher.update(file.read())
+        return head, hasher.hexdigest(), chunks
+
+    def _record(self, g: int, files: Any, chunks: Any, sizes: Any) -> Record:
+        part, samples = self._plan.shard(g), self._plan.samples
+        made, ends = self._made[part], self._ends[part]
+        first = int(self._ends[part.start - 1]) if part.start else 0
+        refused = np.flatnonzero(samples.readable[part] & ~made).tolist()
+        return Record(
+            g, made, self._digest[part], {name: values[part] for name, values in self._present.items()},
+            {dim: values[part] for dim, values in self._lengths.items()}, files, chunks, sizes,
+            self._origins[first : int(ends[-1])], np.diff(ends, prepend=first),
+            [(place, self._reasons.get(samples.keys[part.start + place], "")) for place in refused],
+        )  # fmt: skip
+
+    @cached_property
+    def _reasons(self) -> Mapping[str, str]:
+        """Why samples were not made, as far as ``build.json`` still says."""
+        with suppress(*_LOST):
+            return {str(k): str(v) for k, v in parsed(self._place.store.read(layout.BUILD))["not_made"].items()}
+        return {}
+
+    # ------------------------------------------------------------------------------------------ tables
+
+    def _grid(self, name: str) -> layout.Grid:
+        return layout.field_grid(self._plan.specs[name], len(self._plan.samples), self._plan.k, self._rows)
+
+    @cached_property
+    def _rows(self) -> Mapping[str, int]:
+        """The rows of a shard of each ragged dimension: as the root says, else as the lengths do."""
+        with suppress(*_LOST):
+            return layout.Root.of(parsed(self._place.read(layout.ZARR))).dims
+        parts = [self._plan.shard(g) for g in range(self._plan.shards)]
+        fullest = {dim: max(int(n[part].sum()) for part in parts) for dim, n in self._lengths.items()}
+        dims = self._plan.dims.items()
+        return {dim: layout.ragged_rows([self._plan.specs[n] for n in names], fullest[dim]) for dim, names in dims}
+
+    def _of_samples(self, path: str, dtype: str) -> Array:
+        values, good = self._table(path, dtype, len(self._plan.samples))
+        self._sound &= good
+        return values
+
+    def _texts(self, what: str, dim: str) -> tuple[Array, Array]:
+        """Return the bytes of a text per sample, one behind the other, and where each ends."""
+        lengths, good = self._table(layout.rows_path(dim, "length"), "int64", len(self._plan.samples))
+        try:
+            ends = layout.ends_of(lengths, self._bytes(layout.sample_path(what)))
+        except ValueError:
+            good[:] = False
+        if not good.all():
+            self._sound[:] = False  # nobody knows where the texts behind begin
+            return np.zeros(0, np.uint8), np.zeros(len(lengths), np.int64)
+        values, good = self._table(layout.sample_path(what), "uint8", int(ends[-1]))
+        bad = np.concatenate([[0], np.cumsum(~good)])
+        self._sound &= bad[ends] == bad[ends - lengths]
+        return values, ends
+
+    def _bytes(self, path: str) -> int:
+        """Return the bytes that a table's file has: more rows of one byte it cannot hold."""
+        with suppress(*_LOST):
+            return max(0, self._place.store.size(f"{path}/{layout.table_grid('uint8', 1).shard_file(0)}") or 0)
+        return 0
+
+    def _table(self, path: str, dtype: str, rows: int) -> tuple[Array, Array]:
+        """Return a table and which of its rows are right: all, those in whole chunks, or none."""
+        grid = layout.table_grid(dtype, rows)
+        good = np.ones(rows, bool)
+        file = f"{path}/{grid.shard_file(0)}"
+        with suppress(*_LOST):
+            raw = self._place.store.read(file, table_bytes(dtype, rows))  # once: what is believed is what was checked
+            held, values = HeldRows(grid, raw), np.empty(grid.shape, np.dtype(dtype).newbyteorder("<"))
+            held.span(0, rows, values)
+            if file not in self._intact or digest_bytes(raw) != self._files[file][1]:
+                array = StoredArray(self._place, path, layout.array_document(grid, {}), lambda *_: "")
+                found = np.array([digest64(held.chunk(j)) for j in range(array.chunks)], np.uint64)
+                good = np.repeat(found == array.expected, grid.chunk)[:rows]
+            return values, good
+        return np.zeros(rows, np.dtype(dtype).newbyteorder("<")), ~good
+
 
 _ENTRY = re.compile(rb'":\[(\d{1,19}),"([0-9a-f]{32})"\]')  # of a file in a manifest, behind its name
 _LONGEST_NAME = 4096

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import orjson
 
-from datacheck.aligned import empty
 from datacheck.cache import layout
-from datacheck.digest import canonical_json, digest_rows, digest_sample
-from datacheck.numbered import storable
-from datacheck.sample import ArraySpec, Block, Column
+from datacheck.model.row_keys import storable
+from datacheck.model.sample import ArraySpec, Block, Column
+from datacheck.runtime.aligned import empty
+from datacheck.runtime.hashing import canonical_json, digest_rows, digest_sample
 from datacheck.transforms.base import samples_of
 from datacheck.transforms.cast import cast, fits, lost
 

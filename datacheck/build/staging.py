@@ -25,15 +25,12 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from datacheck import folders, fsops, mounts
-from datacheck.build import record
+from datacheck.build import provenance
 from datacheck.build.plan import Plan
-from datacheck.build.record import Record
-from datacheck.build.writer import shard_file
+from datacheck.build.provenance import Record
+from datacheck.build.shard_worker import shard_file
 from datacheck.cache import layout
 from datacheck.cache.manifest import OUTSIDE
-from datacheck.cpus import usable_cpus
-from datacheck.digest import canonical_json, digest_head
 from datacheck.errors import (
     LostStagingError,
     NondeterministicBuildError,
@@ -41,6 +38,9 @@ from datacheck.errors import (
     SyncFailedError,
     UsageError,
 )
+from datacheck.runtime import folders, fsops, machine
+from datacheck.runtime.hashing import canonical_json, digest_head
+from datacheck.runtime.machine import usable_cpus
 
 OWNER, _WORK = "OWNER", "work"
 AGAIN = "again"  # what is known of shards that are made a second time
@@ -106,10 +106,10 @@ class Staging:
 
     def _finished(self, plan: Plan, g: int) -> Record | None:
         try:
-            found = record.found(self.records, g)
+            found = provenance.found(self.records, g)
         except StorageError:
             return None
-        if found is None or not record.fits(found, plan):
+        if found is None or not provenance.fits(found, plan):
             return None
         for name, spec in plan.specs.items():
             size, digest = found.whole.get(name, found.files[name])
@@ -238,7 +238,7 @@ def _owned(folder: Path) -> Iterator[float | None]:
         Where locks cannot be trusted: since when no owner can have been silent that lives [s of the server's clock].
     """
     private = folder.with_name(f".{folder.name}")
-    local = mounts.is_local(folder.parent)
+    local = machine.is_local(folder.parent)
     held, ended = None, threading.Event()
     try:
         fsops.make_directory(private / _WORK, sync=False)  # empty, it can be replaced by another's
@@ -309,7 +309,7 @@ def sweep(place: Path, key: str) -> None:
     building = place / layout.BUILDING
     if folders.is_real(building):
         _clear(building, key)
-    if folders.is_real(building) and mounts.is_local(place):
+    if folders.is_real(building) and machine.is_local(place):
         for left in _abandoned(building, key, None):
             discard(left)
 

@@ -13,12 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from datacheck.cache import layout
-from datacheck.cache.documents import parsed
-from datacheck.cache.limits import most_bytes
 from datacheck.cache.objects import PART_BYTES, Objects, parse_url
+from datacheck.cache.parsing import most_bytes, parsed
 from datacheck.cache.shards import Shards
-from datacheck.digest import Digester, canonical_json, digest_bytes
 from datacheck.errors import CorruptionError, UsageError
+from datacheck.runtime.hashing import Digester, canonical_json, digest_bytes
 
 ATTEMPT = re.compile(r"[0-9a-f]{32}")
 _DEPTH = 3  # root / pipeline / split / key

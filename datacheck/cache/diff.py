@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.cache.columns import blocks, sample_bytes, whole_column
-from datacheck.cache.reader import Cache
+from datacheck.cache.reader import Cache, blocks, sample_bytes, whole_column
 from datacheck.errors import UsageError
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 
 Array = np.ndarray[Any, Any]
 Codes = tuple[str, ...]

@@ -9,13 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import overload
 
-from datacheck import fsops
 from datacheck.cache import layout
-from datacheck.cache.place import Verify
+from datacheck.cache.manifest import Verify
 from datacheck.cache.reader import Cache, Io
 from datacheck.cache.shards import Shards
 from datacheck.cache.store import is_url
 from datacheck.errors import ManyLines, StorageError, UsageError, check_name
+from datacheck.runtime import fsops
 
 _DEPTH = 3  # root / pipeline / split / key
 _KEY = re.compile(r"[0-9a-f]{16}")

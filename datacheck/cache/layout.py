@@ -19,7 +19,7 @@ import google_crc32c
 import numpy as np
 
 from datacheck.cache.codec import PLAIN, Codec
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 
 Array = np.ndarray[Any, Any]
 

@@ -5,23 +5,27 @@ It is written last, so its presence means that the cache is complete.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 import numpy as np
 import xxhash
 
-from datacheck import fsops
 from datacheck.cache import layout
-from datacheck.cache.documents import json_object, size_of
-from datacheck.cache.problem import shortened
+from datacheck.cache.parsing import json_object, size_of
+from datacheck.cache.problem import REPAIR, evicted, shortened
 from datacheck.cache.store import Store, open_store
-from datacheck.digest import canonical_json, digest_bytes
-from datacheck.errors import CorruptionError, UsageError
+from datacheck.errors import CorruptionError, DatacheckError, EvictedError, StorageError, UsageError
+from datacheck.runtime import fsops
+from datacheck.runtime.fsops import Hold
+from datacheck.runtime.hashing import canonical_json, digest_bytes
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -166,3 +170,139 @@ def _json(raw: bytes) -> dict[str, Any] | None:
         return json_object(raw)
     except ValueError:
         return None
+
+
+Verify = Literal["manifest", "touch", "always", "full"]
+Files = Mapping[str, tuple[int, str]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a cache lies and how it is read.
+
+    Args:
+        store: the files of the cache.
+        files: size and digest of each file, from the manifest.
+        mapped: whether to map (else positioned reads).
+        verify: which chunks to check: "manifest" none, "touch" each once, "always" each time.
+    """
+
+    store: Store
+    files: Files
+    mapped: bool
+    verify: Verify
+
+    @classmethod
+    def of_files(cls, store: Store) -> Place:
+        """Return a place whose files are read whole.
+
+        Raises:
+            UsageError, CorruptionError: there is no manifest that this version reads.
+        """
+        return cls(store, read_manifest(store).files, mapped=False, verify="manifest")
+
+    @cached_property
+    def size(self) -> int:
+        """How many bytes the cache has, its manifest left out."""
+        return sum(size for size, _ in self.files.values())
+
+    def check_sizes(self) -> None:
+        """Fail where a file is not there, or of another size than the manifest says."""
+        for name, (size, _) in self.files.items():
+            found = self.store.size(name)
+            if found is None:
+                self.fail(f"{name}: missing")
+            if found != size:
+                what = f"{found:,} bytes, the manifest says {size:,}"
+                self.fail(f"{name}: {what if found >= 0 else 'no plain file'}")
+
+    def fail(self, what: str) -> NoReturn:
+        """Raise the exception for damage: the cache, what was found, what to do."""
+        raise self._damage(what)
+
+    def _damage(self, what: str) -> DatacheckError:
+        if self.store.folder is not None and not self.store.folder.exists():
+            return evicted(self.store.folder)
+        return CorruptionError(f"{self.store.where}: {what}. {REPAIR}")
+
+    @contextlib.contextmanager
+    def sound(self, path: str) -> Iterator[None]:
+        """Fail where what a file of the cache says is not what such a file may say, though it is whole."""
+        try:
+            yield
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            damage = self._damage(f"{path}: not what a cache of this format holds there ({shortened(error)})")
+            raise damage from None  # its text holds a name from the cache: see `DatacheckError`
+
+    def read(self, path: str, most: int | None = None) -> bytes:
+        """Return a whole file, checked against the manifest.
+
+        Args:
+            path: the file.
+            most: the most bytes that it may have; see `Store.read`.
+
+        Raises:
+            CorruptionError: it is not there, larger, or its bytes are others.
+            StorageError: the operating system refuses.
+        """
+        try:
+            raw = self.store.read(path, most)
+        except FileNotFoundError:
+            self.fail(f"{path}: missing")
+        found = digest_bytes(raw)
+        if path not in self.files or found != self.files[path][1]:
+            expected = self.files[path][1] if path in self.files else "no such file"
+            self.fail(f"{path}: expected xxh3_128 {expected}, found {found}")
+        return raw
+
+
+_TRIES, _PAUSE_S = 50, 0.02  # a look whether a cache is in use locks its manifest for an instant
+
+
+def lease(folder: Path) -> Hold | None:
+    """Return the lock of a reader, or None where there is no manifest, or nothing can be locked.
+
+    Args:
+        folder: a cache on a file system of this machine.
+
+    Raises:
+        EvictedError: the cache is just being removed.
+    """
+    for _ in range(_TRIES):
+        try:
+            held = _held(folder, shared=True)
+        except (FileNotFoundError, StorageError):  # reading the manifest will say what is wrong
+            return None
+        if held is not None:
+            return held
+        time.sleep(_PAUSE_S)
+    msg = f"{folder}: is just being removed. Build it again: datacheck cache build"
+    raise EvictedError(msg)
+
+
+def exclusive(folder: Path) -> Hold | None:
+    """Return a lock that no reader shares, or None where one reads the cache, or another removes it.
+
+    Raises:
+        FileNotFoundError: there is no manifest.
+        StorageError: the operating system refuses.
+    """
+    return _held(folder, shared=False)
+
+
+def _held(folder: Path, *, shared: bool) -> Hold | None:
+    """Lock the manifest that has this path now, and had it when it was locked: folders change places."""
+    path = folder / layout.MANIFEST
+    for _ in range(_TRIES):
+        before = path.stat()
+        held = fsops.hold(path, shared=shared)
+        if held is None:
+            return None
+        try:
+            if os.path.samestat(before, path.stat()):
+                return held
+        except FileNotFoundError:
+            held.close()
+            raise
+        held.close()
+    return None

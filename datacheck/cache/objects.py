@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from datacheck.budget import Limits
-from datacheck.cache.alongside import alongside
-from datacheck.child import Child, Program
-from datacheck.digest import digest_value
+from datacheck.cache.concurrent_map import alongside
 from datacheck.errors import CorruptionError, DatacheckError, StorageError, UsageError
-from datacheck.registry import require
+from datacheck.plugins import require
+from datacheck.runtime.hashing import digest_value
+from datacheck.workers.budget import Limits
+from datacheck.workers.child import Child, Program
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -40,7 +40,7 @@ _TRIES, _TRYING_S, _PAUSE_S = 8, 60, 5.0  # how often a request is made again, f
 _URL = re.compile(r"(?P<place>[a-z0-9]+://[A-Za-z0-9][A-Za-z0-9._-]+)(?:/(?P<prefix>.*))?", re.DOTALL)
 _HELPER = Program("the program that reads the object store", limited=False, doubted=False)
 
-_ALONGSIDE = {"get", "parts", "attributes"}  # verbs that wait for threads anyway
+_CONCURRENT_CALLS = {"get", "parts", "attributes"}  # verbs that wait for threads anyway
 _FORKED = [False]  # whether obstore was in use before this process was forked
 
 
@@ -145,7 +145,7 @@ class Objects:
     def _ask(self, verb: str, *arguments: Any) -> Any:
         if not _FORKED[0]:
             asked = getattr(_direct(self.place, _environment()), verb)
-            if verb in _ALONGSIDE:
+            if verb in _CONCURRENT_CALLS:
                 return asked(*arguments)
             return next(alongside(lambda some: asked(*some), [arguments], 1))  # obstore itself cannot be interrupted
         task = {"place": self.place, "verb": verb, "arguments": list(arguments)}

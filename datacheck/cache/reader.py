@@ -1,10 +1,12 @@
-"""Open a finished cache and gather samples from it: no Zarr, no pydantic, nothing per sample in Python."""
+"""Where the rows of each sample lie along each ragged dimension, held to what shards can hold."""
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -13,23 +15,69 @@ from weakref import WeakValueDictionary
 import numpy as np
 import orjson
 
-from datacheck.cache import documents, layout, limits
-from datacheck.cache.damage import Damage, changed
-from datacheck.cache.indices import all_below, parts, runs, sample_numbers
-from datacheck.cache.lease import lease
-from datacheck.cache.manifest import read_manifest
-from datacheck.cache.owners import samples_of
-from datacheck.cache.place import Place, Verify
-from datacheck.cache.row_tables import RowTables
+from datacheck.cache import layout, parsing
+from datacheck.cache.damage import Damage, changed, samples_of
+from datacheck.cache.manifest import Place, Verify, lease, read_manifest
+from datacheck.cache.shard_maps import all_below, parts, runs, sample_numbers
+from datacheck.cache.sharded_array import StoredArray
 from datacheck.cache.shards import Shards
 from datacheck.cache.store import open_store
-from datacheck.cache.stored import StoredArray
-from datacheck.errors import UsageError, spelled
-from datacheck.mounts import is_local
+from datacheck.errors import DatacheckError, UsageError, spelled
+from datacheck.model.sample import ArraySpec
 from datacheck.runtime.documents import check_values, count_json
-from datacheck.sample import ArraySpec
+from datacheck.runtime.machine import is_local
 
 Array = np.ndarray[Any, Any]
+
+_TEXTS = {layout.KEY_DIM: layout.sample_path("key"), layout.ORIGIN_DIM: layout.sample_path("origin")}
+
+
+class RowTables:
+    """The row tables of a cache.
+
+    Args:
+        place: the cache.
+        arrays: its arrays by path.
+        dims: rows of a shard of each ragged dimension of the fields.
+    """
+
+    def __init__(self, place: Place, arrays: Mapping[str, StoredArray], dims: Mapping[str, int]) -> None:
+        self._place, self._arrays, self._dims = place, arrays, dims
+
+    def __contains__(self, dim: str) -> bool:
+        return layout.rows_path(dim, "length") in self._arrays
+
+    def rows(self, dim: str, numbers: Array | None = None) -> tuple[Array, Array]:
+        """Return the first row of samples and how many rows they have, int64 (samples) each; of all where None.
+
+        Raises:
+            CorruptionError: the table is damaged, or says what cannot be.
+        """
+        return self._column(dim, "start", numbers), self.lengths(dim, numbers)
+
+    def lengths(self, dim: str, numbers: Array | None = None) -> Array:
+        """Return how many rows samples have, int64 (samples); see `rows`."""
+        lengths = self._column(dim, "length", numbers)
+        most = self._dims.get(dim, 0)
+        if dim in _TEXTS:
+            most = self._arrays[_TEXTS[dim]].grid.shape[0]
+        if not all_below(lengths, most + 1):
+            self._place.fail(f"{layout.rows_path(dim, 'length')}: a length is not between 0 and {most:,} rows")
+        return lengths
+
+    def check_apart(self, dim: str, numbers: Array) -> None:
+        """Fail where rows belong to several of these samples: each would take memory for them."""
+        start, length = self.rows(dim, np.unique(numbers))
+        start, length = start[length > 0], length[length > 0]
+        order = np.argsort(start, kind="stable")
+        if (start[order][1:] < (start + length)[order][:-1]).any():
+            self._place.fail(f"{layout.rows_path(dim, 'start')}: rows belong to several samples")
+
+    def _column(self, dim: str, what: str, numbers: Array | None) -> Array:
+        array = self._arrays[layout.rows_path(dim, what)]
+        return array.all() if numbers is None else array.take(numbers)
+
+
 Io = Literal["auto", "mmap", "pread"]
 Indices = Sequence[int] | Array
 _MANY_VALUES = 10_000  # of JSON, for each sample of a large batch
@@ -96,12 +144,12 @@ class Cache:
     def document(self, path: str) -> dict[str, Any]:
         """Return a JSON document of the cache, checked against the manifest."""
         with self._place.sound(path):
-            return documents.parsed(self._place.read(path), path)
+            return parsing.parsed(self._place.read(path), path)
 
     def _read_root(self) -> layout.Root:
         document = self.document(layout.ZARR)
         with self._place.sound(layout.ZARR):
-            return documents.root_of(document, len(self.manifest.files))
+            return parsing.root_of(document, len(self.manifest.files))
 
     def _open_arrays(self) -> None:
         end = "/" + layout.ZARR
@@ -113,11 +161,11 @@ class Cache:
             if document.get("node_type") != "array":
                 continue
             with self._place.sound(name + end):
-                spec = documents.spec_of(name, document)
+                spec = parsing.spec_of(name, document)
             ragged = spec is not None and spec.dim is not None
             self._arrays[name] = alive[name] = array = StoredArray(self._place, name, document, owned, ragged=ragged)
             with self._place.sound(name + end):
-                documents.check_array(name, array.grid, spec, self.root)
+                parsing.check_array(name, array.grid, spec, self.root)
             for file in array.files:
                 if file not in self.manifest.files:
                     self._place.fail(f"{file}: missing in {layout.MANIFEST}")
@@ -128,8 +176,8 @@ class Cache:
             if name not in self._arrays:
                 self._place.fail(f"{name}: missing")
         with self._place.sound(layout.ZARR):
-            documents.check_apart(self.fields)
-            documents.check_sizes(self.root.windows, self.fields)
+            parsing.check_apart(self.fields)
+            parsing.check_sizes(self.root.windows, self.fields)
         self._share_seen()
 
     def _share_seen(self) -> None:
@@ -255,7 +303,7 @@ class Cache:
             CorruptionError: what is stored is not what was written.
         """
         path, dim = layout.field_path(field), self._dim(field)
-        values, lengths = self._rows(path, dim, self._numbers(indices), most=limits.TEXT_BYTES)
+        values, lengths = self._rows(path, dim, self._numbers(indices), most=parsing.TEXT_BYTES)
         if self._spec(field).kind == "json":
             self._check_json(field, values, lengths)
             return self._decoded(path, values, lengths, _json)
@@ -333,7 +381,7 @@ class Cache:
     def findings(self) -> dict[str, list[str]]:
         """Return the codes of the findings that made samples invalid, by the keys of those samples."""
         with self._place.sound(layout.FINDINGS):
-            return documents.findings(self._place.read(layout.FINDINGS))
+            return parsing.findings(self._place.read(layout.FINDINGS))
 
     def codes(self, key: str) -> list[str]:
         """Return the codes of the findings that made a sample invalid."""
@@ -405,7 +453,7 @@ class Cache:
         return numbers
 
     def _rows(
-        self, path: str, dim: str, numbers: Array, out: Array | None = None, most: int = limits.SAMPLE_BYTES
+        self, path: str, dim: str, numbers: Array, out: Array | None = None, most: int = parsing.SAMPLE_BYTES
     ) -> tuple[Array, Array]:
         array, (start, length) = self._arrays[path], self._tables.rows(dim, numbers)
         array.check_bounds(start, length)
@@ -422,19 +470,19 @@ class Cache:
     def _check_json(self, field: str, values: Array, lengths: Array) -> None:
         """Refuse more JSON values than memory is allowed for: a sample with too many is damage, a batch too large."""
         count = len(lengths)
-        most = max(limits.VALUES, _MANY_VALUES * count)
+        most = max(parsing.VALUES, _MANY_VALUES * count)
         if values.nbytes <= most:
             return
         ends, total = np.cumsum(lengths).tolist(), 0
         with self._place.sound(layout.field_path(field)):
             for length, end in zip(lengths.tolist(), ends, strict=True):  # one at a time: no second copy of the batch
                 text = values[end - length : end].tobytes()
-                check_values(text, limits.VALUES)
+                check_values(text, parsing.VALUES)
                 total += count_json(text)
         if total > most:
             msg = (
                 f"{self.path}: {count:,} samples of {field} hold about {total:,} JSON values; at most {most:,} are "
-                f"read at once. Use a smaller batch (about {limits.VALUES * count // total:,})."
+                f"read at once. Use a smaller batch (about {parsing.VALUES * count // total:,})."
             )
             raise UsageError(msg)
 
@@ -442,7 +490,7 @@ class Cache:
         self, what: str, dim: str, indices: Indices, decode: Callable[[memoryview], Any] | None = None
     ) -> list[Any]:
         path = layout.sample_path(what)
-        values, lengths = self._rows(path, dim, self._numbers(indices), most=limits.TEXT_BYTES)
+        values, lengths = self._rows(path, dim, self._numbers(indices), most=parsing.TEXT_BYTES)
         return self._decoded(path, values, lengths, decode or _text)
 
     def _decoded(self, path: str, values: Array, lengths: Array, decode: Callable[[memoryview], Any]) -> list[Any]:
@@ -459,12 +507,106 @@ def _text(text: memoryview) -> str:
 def _json(text: memoryview) -> Any:
     """Return a JSON value, of no more levels than a build writes: a worker of a loader pickles it."""
     data = bytes(text)
-    check_values(data, limits.VALUES)
+    check_values(data, parsing.VALUES)
     value = orjson.loads(data)
-    if data.count(b"[") + data.count(b"{") > limits.LEVELS:
+    if data.count(b"[") + data.count(b"{") > parsing.LEVELS:
         try:
             orjson.dumps(value)
         except TypeError as error:
-            msg = f"nested deeper than {limits.LEVELS} levels"
+            msg = f"nested deeper than {parsing.LEVELS} levels"
             raise ValueError(msg) from error
     return value
+
+
+BLOCK_BYTES = 64 << 20
+_VALUE_BYTES = 128  # of an array that stands for a value, beside its numbers
+
+
+def sample_bytes(cache: Cache, names: Collection[str], numbers: Array) -> Array:
+    """Return int64 (samples): the bytes of these fields of samples, decoded."""
+    specs = [cache.fields[name] for name in names]
+    sizes = np.full(len(numbers), sum(spec.item_bytes for spec in specs if spec.dim is None), np.int64)
+    for spec in specs:
+        if spec.dim is not None:
+            sizes += cache.lengths(spec.dim, numbers) * spec.item_bytes
+    return sizes
+
+
+def blocks(sizes: Array, most: int = BLOCK_BYTES, *, fields: int = 0) -> Iterator[slice]:
+    """Yield runs of samples that fit into memory.
+
+    Args:
+        sizes: bytes of each sample, int64 (samples).
+        most: bytes of a run, unless one sample alone has more.
+        fields: of each sample; each value becomes an array, which takes more than a number in it.
+    """
+    ends, first = np.cumsum(sizes + fields * _VALUE_BYTES), 0
+    while first < len(ends):
+        before = ends[first - 1] if first else 0
+        stop = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
+        yield slice(first, stop)
+        first = stop
+
+
+def column(cache: Cache, name: str, numbers: Array) -> list[Array | None]:
+    """Return a field of samples, None of those that lack it or were not made."""
+    has, rows, ends = whole_column(cache, name, numbers)
+    values = list(rows) if ends is None else np.split(rows, ends[:-1]) if len(ends) else []
+    return [np.asarray(value) if ok else None for value, ok in zip(values, has.tolist(), strict=True)]
+
+
+def whole_column(cache: Cache, name: str, numbers: Array) -> tuple[Array, Array, Array | None]:
+    """Return which samples have a field, its values stacked, and where each sample's rows end; None: it is fixed.
+
+    Shapes:
+        returns: bool (samples); (samples, *item), or (rows of all samples, *item); int64 (samples)
+    """
+    has = cache.made[numbers]
+    present = cache.present(name, numbers)
+    if present is not None:
+        has &= present
+    if cache.fields[name].dim is None:
+        return has, cache.gather(name, numbers), None
+    rows, lengths = cache.gather_ragged(name, numbers)
+    return has, rows, np.cumsum(lengths)
+
+
+@dataclass(frozen=True)
+class About:
+    """Where a cache came from.
+
+    Args:
+        said: what the key is a digest of (see docs/cache-format.md).
+        transforms: those of the build, in order.
+        recipe: equal for caches whose shards of equal samples are equal.
+        files: how many files it was made from.
+        nbytes: bytes of those files.
+        build: what ``build.json`` says: when, where, by which versions; nothing guards it, and it may be absent.
+    """
+
+    said: Mapping[str, Any]
+    transforms: list[Any]
+    recipe: str
+    files: int
+    nbytes: int
+    build: Mapping[str, Any]
+
+
+def about(cache: Cache) -> About:
+    """Return where a cache came from.
+
+    Raises:
+        CorruptionError: what says so is damaged.
+    """
+    place = Place.of_files(open_store(cache.path))
+    inputs, sources = cache.document(layout.INPUTS), cache.document(layout.SOURCES)
+    with place.sound(layout.INPUTS):
+        said, recipe = dict(inputs["said"]), str(inputs["recipe"])
+        transforms = list(said.get("transforms", []))
+    with place.sound(layout.SOURCES):
+        sizes = [parsing.size_of(size) for size, _ in sources.get("files", {}).values()]
+        total = parsing.size_of(sum(sizes))
+    build: dict[str, Any] = {}
+    with suppress(DatacheckError, FileNotFoundError, ValueError):
+        build = parsing.parsed(place.store.read(layout.BUILD), layout.BUILD)
+    return About(said, transforms, recipe, len(sizes), total, build)

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from datacheck import fsops, mounts
 from datacheck.cache.addresses import map_file
-from datacheck.digest import Digester
 from datacheck.errors import CorruptionError, DatacheckError, StorageError, UsageError
+from datacheck.runtime import fsops, machine
+from datacheck.runtime.hashing import Digester
 
 LIMIT_BYTES = 64 << 30
 IN, BYTES = "DATACHECK_SHARDS_IN", "DATACHECK_SHARDS_BYTES"  # variables of the environment
@@ -50,7 +50,7 @@ class Shards:
         self._useless: dict[str, bool] = {}  # shards that are not what the manifest says, or larger than the limit
         self._refused = False
         fsops.make_directory(self.folder, sync=False)
-        if not mounts.is_local(self.folder):
+        if not machine.is_local(self.folder):
             msg = f"{self.folder}: lies on a network file system. Name a folder on a disk of this machine."
             raise UsageError(msg)
         if not (self.folder / _LOCK).exists():

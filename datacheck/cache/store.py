@@ -11,14 +11,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from datacheck.aligned import empty
 from datacheck.cache import layout
-from datacheck.cache.limits import most_bytes
+from datacheck.cache.parsing import most_bytes
 from datacheck.cache.problem import corrupt, evicted
-from datacheck.digest import digest_file
 from datacheck.errors import DatacheckError, StorageError, check_name
 from datacheck.runtime import beneath
-from datacheck.runtime.sparse import check_holes
+from datacheck.runtime.aligned import empty
+from datacheck.runtime.beneath import check_holes
+from datacheck.runtime.hashing import digest_file
 
 _GONE = {errno.ENOENT, errno.ESTALE}
 _NO_FILE = {errno.ELOOP, errno.EISDIR, errno.EINVAL, errno.ENXIO, errno.EXDEV}  # a link, a folder, a pipe, a socket

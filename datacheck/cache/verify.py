@@ -11,17 +11,15 @@ from typing import Any, Literal
 import numpy as np
 
 from datacheck.cache import layout
-from datacheck.cache.columns import blocks, column, sample_bytes
-from datacheck.cache.damage import Damage, changed, stretches
-from datacheck.cache.documents import parsed
-from datacheck.cache.indices import cut
+from datacheck.cache.damage import KEY, Damage, changed, stretches
 from datacheck.cache.manifest import OUTSIDE, Manifest, content_root, read_manifest
-from datacheck.cache.owners import KEY
+from datacheck.cache.parsing import parsed
 from datacheck.cache.problem import Problem, fields_said
-from datacheck.cache.reader import Cache
+from datacheck.cache.reader import Cache, blocks, column, sample_bytes
+from datacheck.cache.shard_maps import cut
 from datacheck.cache.store import Store, open_store
-from datacheck.digest import canonical_json, digest64, digest_bytes, digest_sample
 from datacheck.errors import CorruptionError, UsageError
+from datacheck.runtime.hashing import canonical_json, digest64, digest_bytes, digest_sample
 
 Array = np.ndarray[Any, Any]
 Depth = Literal["quick", "full", "values"]

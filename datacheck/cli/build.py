@@ -15,7 +15,7 @@ from datacheck.report.words import bytes_said
 
 if TYPE_CHECKING:
     from datacheck.build.builder import Built
-    from datacheck.build.earlier import Reuse
+    from datacheck.build.reuse import Reuse
 
 _SHOWN = 3
 _HELP = """Scan DATA and build a checksummed cache of the samples of each split.

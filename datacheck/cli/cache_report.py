@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 @click.pass_context
 def report(ctx: click.Context, path: Path | str, file: Path, depth: Depth, split: str | None) -> None:
     """Write a page that shows what a cache holds; the exit code is 7 where it is not what was written."""
-    from datacheck import outputs
-    from datacheck.report.caches import COMMAND, cache_page, cache_said
+    from datacheck.report.cache_page import COMMAND, cache_page, cache_said
     from datacheck.report.words import bytes_said
+    from datacheck.runtime import outputs
 
     place = _chosen(path, split)
     _check_place(file, place)
@@ -80,9 +80,9 @@ def _chosen(path: Path | str, split: str | None) -> Path | str:
 
 def _check_place(file: Path, place: Path | str) -> None:
     """Raise where the page cannot go, before hours of checking: any other file in the cache would be damage."""
-    from datacheck import outputs
     from datacheck.errors import StorageError, UsageError
-    from datacheck.report.caches import COMMAND
+    from datacheck.report.cache_page import COMMAND
+    from datacheck.runtime import outputs
 
     if isinstance(place, Path) and Path(os.path.realpath(file)).is_relative_to(os.path.realpath(place)):
         msg = f"{file}: lies in the cache, which holds no other files. Name another place with -o."

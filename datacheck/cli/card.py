@@ -50,9 +50,9 @@ def _said(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
 def card(run: Path, form: str, output: Path | None, said: dict[str, str]) -> None:
     """Write, and say what is not in it."""
     del form  # there is one so far
-    from datacheck import fsops
     from datacheck.report.croissant import card as card_of
     from datacheck.report.words import json_said
+    from datacheck.runtime import fsops
 
     if output is not None and (output.exists() or output.is_symlink()):
         msg = f"{output}: exists, and is not overwritten. Name another file: --output FILE."

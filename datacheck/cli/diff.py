@@ -16,7 +16,7 @@ from datacheck.cli.scan import root_option
 
 if TYPE_CHECKING:
     from datacheck.repro.compare import Comparison
-    from datacheck.repro.data.trees import TreeDiff
+    from datacheck.repro.values import TreeDiff
 
 _FIELDS_SHOWN = 4
 
@@ -68,7 +68,7 @@ def diff(
 
 def _of_runs(ctx: click.Context, first: str, second: str, form: str) -> None:
     """Do what ``datacheck repro diff`` does."""
-    from datacheck.registry import resolve
+    from datacheck.plugins import resolve
 
     command: click.Command = resolve("datacheck.cli.repro_diff:diff")
     with command.make_context("diff", [first, second, "--format", form], parent=ctx) as inner:

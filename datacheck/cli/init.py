@@ -22,11 +22,11 @@ from datacheck.cli.say import say
 )
 def init(data: Path, output: Path) -> None:
     """Draft a schema for DATA: file pattern, fields, roles, units, measured ranges. Every guess is marked."""
-    from datacheck import fsops
     from datacheck.errors import UsageError
+    from datacheck.infer.draft import draft
     from datacheck.rules.base import counted
-    from datacheck.scan.draft import draft
-    from datacheck.scan.misfit import typed
+    from datacheck.runtime import fsops
+    from datacheck.scan.suggest import typed
 
     if output.exists() or output.is_symlink():
         msg = f"{output}: exists, and is not overwritten. Name another file: --output FILE."

@@ -29,7 +29,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
         del ctx
-        from datacheck.registry import resolve
+        from datacheck.plugins import resolve
 
         if cmd_name not in self._table:
             return None

@@ -19,14 +19,14 @@ from datacheck import __version__
 from datacheck.cli.lazy import LazyGroup
 from datacheck.cli.say import say
 from datacheck.errors import DatacheckError, ManyLines, UsageError
-from datacheck.fsops import refused
+from datacheck.runtime.fsops import refused
 
 _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
     "scan": ("scan", "Find the broken samples of a dataset."),
     "view": ("view", "Show one sample: all of its fields as pictures, and what was found."),
-    "report": ("again", "Print what a finished run found, in any format."),
-    "rescore": ("again", "Judge a finished run again, with other thresholds."),
-    "baseline": ("again", "Write down a run's findings, so that only new ones are told."),
+    "report": ("rescore", "Print what a finished run found, in any format."),
+    "rescore": ("rescore", "Judge a finished run again, with other thresholds."),
+    "baseline": ("rescore", "Write down a run's findings, so that only new ones are told."),
     "init": ("init", "Draft a schema from data; every guess is marked."),
     "explain": ("rules", "Say what a rule checks, why it matters and what to do."),
     "rules": ("rules", "List the rules, or what a schema makes of them."),

@@ -17,7 +17,7 @@ from datacheck.cli.lazy import LazyGroup
 from datacheck.cli.say import say
 
 if TYPE_CHECKING:
-    from datacheck.repro.check.facts import Row
+    from datacheck.repro.checks import Row
 
 _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
     "bisect": ("repro_bisect", "Turn one switch at a time and say at which step the training parts from what it was."),
@@ -56,7 +56,7 @@ def capture(data: tuple[str, ...], steps: int, seconds: float, output: Path | No
     The script runs unchanged, up to a first step of an optimizer. Secrets are left out. The exit code is 2 where the
     script failed: what is written is what it was then.
     """
-    from datacheck import outputs
+    from datacheck.runtime import outputs
 
     if output is not None:
         _check_output(output)
@@ -142,8 +142,8 @@ _HEAD, _CAPTURE = b'{\n "process": {', "datacheck repro capture"
 
 def _check_output(path: Path) -> None:
     """Refuse to replace a file that is no capture: the name of a script is soon written behind -o."""
-    from datacheck import outputs
     from datacheck.errors import UsageError
+    from datacheck.runtime import outputs
 
     if not path.absolute().parent.is_dir():
         msg = f"{path}: its folder does not exist"
@@ -153,7 +153,7 @@ def _check_output(path: Path) -> None:
 
 def _summary(output: Path, found: dict[str, Any]) -> Iterator[str]:
     from datacheck.report.words import clean
-    from datacheck.repro.environment.native import unowned
+    from datacheck.repro.hardware import unowned
 
     said = found["capture"]
     counts = {name: len(said[name]) for name in ("packages", "native", "code") if "missing" not in said[name]}
@@ -176,7 +176,7 @@ def _summary(output: Path, found: dict[str, Any]) -> Iterator[str]:
 def _run(script: Sequence[str], *, quiet: bool, **request: Any) -> dict[str, Any]:
     """Run a script (or none) in a process of its own; return what was found there."""
     from datacheck.errors import UsageError
-    from datacheck.repro.trials import inner
+    from datacheck.repro.inner import inner
 
     python, words = command_of(script)
     with tempfile.TemporaryDirectory(prefix="datacheck-") as folder:
@@ -185,7 +185,7 @@ def _run(script: Sequence[str], *, quiet: bool, **request: Any) -> dict[str, Any
         limit = request["seconds"] + _GRACE if request["seconds"] and script else None
         try:
             run = subprocess.run(
-                [*python, *inner("inside"), asked, *words], env=own_environment(), check=False,
+                [*python, *inner("inner"), asked, *words], env=own_environment(), check=False,
                 timeout=limit, stdout=sys.stderr.fileno() if quiet else None,
             )  # fmt: skip
         except OSError as error:

@@ -12,7 +12,7 @@ import click
 from datacheck.cli.say import say
 
 if TYPE_CHECKING:
-    from datacheck.repro.trials.bisect import Bisection, Effect
+    from datacheck.repro.bisect import Bisection, Effect
 
 
 @click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
@@ -38,9 +38,9 @@ def bisect(
     could not be run.
     """
     from datacheck.cli.repro import command_of, own_environment, show
-    from datacheck.repro.trials.bisect import bisect
-    from datacheck.repro.trials.switch import Switch
-    from datacheck.repro.trials.training import Training
+    from datacheck.repro.bisect import bisect
+    from datacheck.repro.switches import Switch
+    from datacheck.repro.training import Training
 
     switches = [Switch.parse(text) for text in given]
     python, words = command_of(script)

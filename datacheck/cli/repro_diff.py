@@ -11,10 +11,10 @@ import click
 from datacheck.cli.repro import show
 
 if TYPE_CHECKING:
-    from datacheck.repro.diff.noise import Noise, Spread
-    from datacheck.repro.diff.rundiff import RunDiff
-    from datacheck.repro.diff.sections import Section
-    from datacheck.repro.runs.read import Run
+    from datacheck.repro.noise import Noise, Spread
+    from datacheck.repro.recorded import Run
+    from datacheck.repro.run_diff import RunDiff
+    from datacheck.repro.sections import Section
 
 _SHOWN = 3  # of a section, so that all of it fits on a screen
 _WARNINGS = 6
@@ -54,7 +54,7 @@ def diff(ctx: click.Context, runs: tuple[Path, ...], ignore: tuple[str, ...], fo
     if len(runs) != 2:
         msg = "two runs are compared: datacheck repro diff A B. Of repeats: datacheck repro diff A1 A2 A3 -- B"
         raise click.UsageError(msg, ctx)
-    from datacheck.repro.diff.rundiff import diff_runs
+    from datacheck.repro.run_diff import diff_runs
 
     found = diff_runs(*runs, ignore=ignore)
     show(found.as_json(), told(found), form)
@@ -63,7 +63,7 @@ def diff(ctx: click.Context, runs: tuple[Path, ...], ignore: tuple[str, ...], fo
 
 
 def _against(ctx: click.Context, runs: tuple[Path, ...], b: Path, ignore: tuple[str, ...], form: str) -> None:
-    from datacheck.repro.diff.noise import noise_floor
+    from datacheck.repro.noise import noise_floor
 
     found = noise_floor(runs, b, ignore=ignore)
     show(found.as_json(), _noise(found), form)
@@ -90,7 +90,7 @@ def told(found: RunDiff) -> Iterator[str]:
 
 
 def _run(run: Run) -> str:
-    from datacheck.repro.diff.steps import began
+    from datacheck.repro.steps import began
 
     steps = max(run.steps.values())
     ranks = f", {len(run.traces)} of {run.world} ranks" if run.world > 1 else ""
@@ -100,7 +100,7 @@ def _run(run: Run) -> str:
 
 
 def _section(section: Section, *, head: bool) -> Iterator[str]:
-    from datacheck.repro.diff.rundiff import sides
+    from datacheck.repro.run_diff import sides
 
     if not section:
         said = f"not compared: {section.unknown}" if section.unknown else "same"

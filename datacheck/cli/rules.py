@@ -14,7 +14,7 @@ from datacheck.errors import UsageError
 
 if TYPE_CHECKING:
     from datacheck.rules.base import Rule
-    from datacheck.scan.overview import Entry
+    from datacheck.rules.overview import Entry
 
 
 def _width() -> int:
@@ -42,8 +42,7 @@ def _print_page(rule: Rule, lang: str) -> None:
 
     from rich.text import Text
 
-    from datacheck.report.chinese import chinese
-    from datacheck.report.pages import english, plain
+    from datacheck.report.rule_pages import chinese, english, plain
     from datacheck.report.words import can_say
     from datacheck.report.words import plain as sayable
 
@@ -93,7 +92,7 @@ def _noted(typed: str, note: str) -> str:
 
 def _meant(word: str) -> str:
     from datacheck.rules import catalogue
-    from datacheck.schema.values import meant
+    from datacheck.schema.grammar import meant
 
     return meant(word, [name for r in catalogue().values() for name in (r.code, r.name)])
 
@@ -107,8 +106,8 @@ def rules(family: str | None, role: str | None, schema: str | None, form: str) -
     """List the rules: code, severity, name, what is wrong."""
     from pathlib import Path
 
+    from datacheck.rules.overview import entries
     from datacheck.scan import schema_for
-    from datacheck.scan.overview import entries
 
     found = entries(family, role, None if schema is None else schema_for(Path(schema), schema))
     if form == "json":
@@ -120,8 +119,8 @@ def rules(family: str | None, role: str | None, schema: str | None, form: str) -
 
 
 def _lines(entry: Entry, width: int) -> list[str]:
-    from datacheck.report.pages import first_sentence
-    from datacheck.report.wrapping import wrapped
+    from datacheck.report.rule_pages import first_sentence
+    from datacheck.report.words import wrapped
 
     rule = entry.rule
     deep = "" if entry.depth == "numeric" else f" [{entry.depth}]"

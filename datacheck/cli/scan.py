@@ -48,8 +48,8 @@ def _roots(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 def _badge(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
     """Return the file of ``--badge``, of which it is known before the scan that it may be written."""
     del ctx, param
-    from datacheck import outputs
-    from datacheck.report.badge import is_badge
+    from datacheck.report.ci import is_badge
+    from datacheck.runtime import outputs
 
     if value is not None:
         outputs.check_output(value, "datacheck scan --badge", is_badge)
@@ -177,7 +177,7 @@ unread_option = click.option(
 def scan(ctx: click.Context, /, form: str, badge: Path | None, previews: bool, **options: Any) -> None:  # noqa: FBT001
     """Scan, print, and exit with the report's code."""
     from datacheck.cli.show import show
-    from datacheck.preview.run import Drawer
+    from datacheck.preview.run_previews import Drawer
     from datacheck.report.progress import progress_bar
 
     command = shlex.join(["datacheck", *sys.argv[1:]])

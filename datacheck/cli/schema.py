@@ -18,10 +18,10 @@ def schema() -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 def check(file: Path) -> None:
     """Check FILE: every fault with its line, what is allowed there, and what was probably meant."""
-    from datacheck.finding import Verdict
-    from datacheck.judging.select import choose_rules
+    from datacheck.model.finding import Verdict
     from datacheck.rules import rules_for
     from datacheck.rules.base import counted
+    from datacheck.rules.selection import choose_rules
     from datacheck.scan import schema_for
 
     found = schema_for(file, file)

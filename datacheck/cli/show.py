@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from datacheck.finding import Report
-    from datacheck.preview.run import Drawer
+    from datacheck.model.finding import Report
+    from datacheck.preview.run_previews import Drawer
     from datacheck.scan import ScanRun
-    from datacheck.scan.state import Past
+    from datacheck.scan.previous_runs import Past
 
 
 def show(run: ScanRun, form: str, badge: Path | None = None, drawer: Drawer | None = None) -> None:
@@ -55,8 +55,8 @@ def show_finished(folder: Path, form: str, badge: Path | None = None) -> int:
         OutOfSpaceError: the badge or the summary does not fit on the disk.
         StorageError: another refusal.
     """
-    from datacheck.scan.finished import finished
-    from datacheck.scan.store import PAGE
+    from datacheck.scan.run_dir import finished
+    from datacheck.scan.run_documents import PAGE
 
     def made(report: Report, kept: Past) -> tuple[int, bytes, Callable[[], None]]:
         said = b"" if badge is None else _badge(report)
@@ -88,7 +88,7 @@ def _put(printed: Callable[[], Any], summary: bytes) -> None:
 
 
 def _summary(report: Report) -> bytes:
-    from datacheck.report.github import summary
+    from datacheck.report.ci import summary
 
     return summary(_said(report)).encode() if os.environ.get("GITHUB_STEP_SUMMARY") else b""
 
@@ -96,7 +96,7 @@ def _summary(report: Report) -> bytes:
 def _said(report: Report) -> dict[str, Any]:
     import orjson
 
-    from datacheck.report.json import result_bytes
+    from datacheck.report.ci import result_bytes
 
     said: dict[str, Any] = orjson.loads(result_bytes(report.folder))
     return said
@@ -104,20 +104,20 @@ def _said(report: Report) -> dict[str, Any]:
 
 def _bytes(report: Report, rows: ScanRun | Past, form: str) -> bytes:
     if form == "sarif":
-        from datacheck.report.sarif import sarif
+        from datacheck.report.ci import sarif
         from datacheck.report.words import json_said
-        from datacheck.scan.store import dump_json
+        from datacheck.scan.run_documents import dump_json
 
         return json_said(dump_json(sarif(_said(report), _places(report, rows), Path.cwd())))
     if form == "junit":
-        from datacheck.report.junit import junit
+        from datacheck.report.ci import junit
 
         return junit(_said(report))
     if form == "github":
-        from datacheck.report.github import commands
+        from datacheck.report.ci import commands
 
         return commands(_said(report)).encode()
-    from datacheck.report.json import result_bytes
+    from datacheck.report.ci import result_bytes
     from datacheck.report.words import json_said
 
     return json_said(result_bytes(report.folder))
@@ -133,14 +133,14 @@ def _places(report: Report, rows: ScanRun | Past) -> dict[str, Path]:
 
 
 def _write_badge(path: Path, data: bytes) -> None:
-    from datacheck import outputs
-    from datacheck.report.badge import is_badge
+    from datacheck.report.ci import is_badge
+    from datacheck.runtime import outputs
 
     outputs.write_output(path, data, "datacheck scan --badge", is_badge)
 
 
 def _badge(report: Report) -> bytes:
-    from datacheck.report.badge import badge
-    from datacheck.scan.store import dump_json
+    from datacheck.report.ci import badge
+    from datacheck.scan.run_documents import dump_json
 
     return dump_json(badge(_said(report)))

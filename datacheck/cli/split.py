@@ -11,8 +11,8 @@ import click
 
 from datacheck.cli.say import say
 from datacheck.cli.scan import root_option, run_path, workers_option
-from datacheck.digest import shortened
 from datacheck.errors import UsageError
+from datacheck.runtime.hashing import shortened
 
 _NAME = 200  # bytes of a name that is told
 _UNLISTED = "no list can hold a name with a line break, or with a space at an end"
@@ -45,8 +45,8 @@ def split(data: Path, by: str, seed: int, to: Path, schema: str | None, invalid:
     import numpy as np
 
     from datacheck.rules.base import counted
+    from datacheck.scan.run_documents import reading, run_in
     from datacheck.scan.split import assigned, joined, read_run, units, write_lists
-    from datacheck.scan.store import reading, run_in
     from datacheck.schema.load import load_schema
 
     shares = {name: float(options.pop(name)) for name in ("train", "val", "test")}

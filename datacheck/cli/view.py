@@ -48,8 +48,8 @@ def view(
     show: bool, rerun: bool,  # noqa: FBT001
 ) -> None:  # fmt: skip
     """Read the sample, write its page, open it."""
-    from datacheck import folders
-    from datacheck.report.view import record, write_view
+    from datacheck.report.sample_page import record, write_view
+    from datacheck.runtime import folders
 
     said = _said(key, run, data, schema, roots)
     for note in said.pop("notes", []):
@@ -68,10 +68,10 @@ def view(
 
 
 def _said(key: str, run: Path | None, data: Path | None, schema: str | None, roots: dict[str, Path]) -> dict[str, Any]:
-    from datacheck import folders
-    from datacheck.preview.one import of_data, of_run
+    from datacheck.preview.single import of_data, of_run
+    from datacheck.runtime import folders
     from datacheck.scan import schema_for
-    from datacheck.scan.store import RUNS
+    from datacheck.scan.run_documents import RUNS
 
     if data is None and (schema is not None or roots):
         msg = "--schema and --root go with --data; a scan knows its own"

@@ -1,26 +1,91 @@
-"""One system, the whole way: write, break, scan, build, verify, train; and what differs from what must hold."""
+"""A few hundred steps on a cache through a plain DataLoader, with a record of what was served."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import torch
+from torch.utils.data import DataLoader
 
 from datacheck.cache.verify import verify
-from datacheck.finding import Finding, Severity, Verdict
+from datacheck.demo.models import Lesson
+from datacheck.model.finding import Finding, Severity, Verdict
 from datacheck.pipeline import build
-from datacheck.preview.run import Drawer
-from datacheck.registry import require
+from datacheck.plugins import require
+from datacheck.preview.run_previews import Drawer
 from datacheck.report.html import write_page
 from datacheck.scan import Request, ScanRun, run_scan, schema_for
 from datacheck.testing import faults, synth
 from datacheck.testing.faults import Planted
+from datacheck.torch import CachedDataset
 
-if TYPE_CHECKING:
-    from datacheck.demo.training import Training
+
+@dataclass(frozen=True)
+class Training:
+    """What a model saw and learned.
+
+    Args:
+        title, unit: of the lesson.
+        steps, batch: optimizer steps; samples (or windows) per step.
+        first, last: mean loss of the first and of the last tenth of the steps.
+        distinct: different samples that were served, by key.
+        substituted: how often a valid sample took the place of a broken one.
+        broken: keys that were served and must not have been.
+    """
+
+    title: str
+    unit: str
+    steps: int
+    batch: int
+    first: float
+    last: float
+    distinct: int
+    substituted: int
+    broken: tuple[str, ...]
+
+
+def train(lesson: Lesson, cache: Path, broken: AbstractSet[str], seed: int, steps: int) -> Training:
+    """Train on a cache as any loop does, and say what the model saw.
+
+    Args:
+        lesson: model and loss.
+        cache: a finished cache; broken samples are in its index space and must be replaced by the dataset.
+        broken: keys that must never be served.
+        seed: of the order and of the substitutes.
+        steps: optimizer steps.
+    """
+    torch.set_num_threads(1)  # the models are tiny: more threads only wait for one another
+    dataset = CachedDataset(cache, fields=lesson.fields, transform=lesson.transform, seed=seed)
+    order = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.AdamW(lesson.model.parameters(), lr=3e-3)
+    losses: list[float] = []
+    served: set[str] = set()
+    substituted = epoch = 0
+    while len(losses) < steps:
+        dataset.set_epoch(epoch)
+        indices = torch.randperm(len(dataset), generator=order)[: (steps - len(losses)) * lesson.batch].tolist()
+        real = [dataset.substituted(index) for index in indices]
+        substituted += sum(a != b for a, b in zip(indices, real, strict=True))
+        served.update(dataset.key(index) for index in real)
+        for batch in DataLoader(dataset, batch_size=lesson.batch, sampler=indices):
+            loss = lesson.loss(batch)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        epoch += 1
+    tenth = max(1, steps // 10)
+    first, last = (sum(part) / tenth for part in (losses[:tenth], losses[-tenth:]))
+    return Training(
+        lesson.title, lesson.unit, steps, lesson.batch, first, last, len(served), substituted,
+        tuple(sorted(served & broken)),
+    )  # fmt: skip
+
 
 STEPS = 300  # of training
 SCHEMAS = {"minimind": ("minimind_sft", "minimind_pretrain", "minimind_dpo")}
@@ -100,7 +165,8 @@ def run(system: str, folder: Path, seed: int) -> Course:
         seed: of data, faults and training order.
     """
     from datacheck.demo.models import lesson  # noqa: PLC0415  PyTorch, after `needs` has asked for it
-    from datacheck.demo.training import train  # noqa: PLC0415
+
+    pass
 
     course = Course(system, folder)
     data = folder / "data"

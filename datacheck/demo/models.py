@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from datacheck.registry import require
+from datacheck.plugins import require
 
 Batch = Mapping[str, Any]
 

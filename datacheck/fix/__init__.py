@@ -12,22 +12,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from datacheck import folders, fsops
-from datacheck.budget import WHOLE, Limits
-from datacheck.digest import shortened
 from datacheck.errors import FormatError, MissingDependencyError, StorageError, UsageError
-from datacheck.finding import Finding, Progress
-from datacheck.parallel import ordered_map
-from datacheck.registry import discover, resolve
-from datacheck.runtime.beneath import File
-from datacheck.runtime.sparse import check_holes
+from datacheck.model.finding import Finding, Progress
+from datacheck.plugins import discover, resolve
+from datacheck.runtime import folders, fsops
+from datacheck.runtime.beneath import File, check_holes
+from datacheck.runtime.hashing import shortened
 from datacheck.scan import Request, ScanRun, run_scan
 from datacheck.schema.model import Schema
-from datacheck.shapes import answers, text
-from datacheck.sources.entries import root_of
-from datacheck.sources.roots import Roots, sandbox_of
-from datacheck.sources.work import PLACE
-from datacheck.wire import Json
+from datacheck.sources.planning import PLACE
+from datacheck.sources.roots import Roots, root_of, sandbox_of
+from datacheck.workers.budget import WHOLE, Limits
+from datacheck.workers.parallel import ordered_map
+from datacheck.workers.wire import Json, answers, text
 
 _MEND, _PATIENCE_S = "datacheck.fix:mend", 600.0  # a repair says nothing until it is done
 REJECTED = ".rejected"  # behind the name of a repaired file: what was left out of it

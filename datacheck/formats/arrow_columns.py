@@ -16,7 +16,7 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.limits import DEPTH, FLOOR_BYTES, check_bytes, check_expansion, foreign, plain
-from datacheck.sample import Array, Container
+from datacheck.model.sample import Array, Container
 
 # First rows of columns of lists, None where the lists differ in length. One process reads several parts of a file, and
 # each would read all of such a column to know.

@@ -17,8 +17,8 @@ from datacheck.errors import FormatError
 from datacheck.formats.arrow_columns import ArrowColumns, Counted
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import check_bytes, check_expansion, foreign
+from datacheck.model.sample import Container
 from datacheck.runtime.beneath import Place, stamp_of
-from datacheck.sample import Container
 
 _MARK, _FIRST_FEATHER, _NEXT = b"ARROW1", b"FEA1", b"\xff\xff\xff\xff"
 _HEAD_BYTES = 64 << 20  # of one message's description

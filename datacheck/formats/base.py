@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import FormatError
-from datacheck.registry import discover
+from datacheck.model.sample import Container
+from datacheck.plugins import discover
 from datacheck.runtime.beneath import Place
-from datacheck.sample import Container
 
 _POINTER = b"version https://git-lfs"
 _PAGES = (b"<!doctype html", b"<html", b"<?xml")

@@ -17,8 +17,8 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, check_longest, numbers, text, text_lines
+from datacheck.model.sample import Array
 from datacheck.runtime.beneath import Place
-from datacheck.sample import Array
 
 _FRAMES = re.compile(r"\s*Frames\s*:\s*(\d{1,18})\s*", re.IGNORECASE)
 _FRAME_TIME = re.compile(r"\s*Frame\s+Time\s*:\s*(\S+)\s*", re.IGNORECASE)

@@ -24,8 +24,7 @@ from typing import Any, cast
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes
-from datacheck.runtime.beneath import Place
-from datacheck.runtime.sparse import check_holes
+from datacheck.runtime.beneath import Place, check_holes
 
 SUFFIX = ".conllu"
 UPOS = frozenset(

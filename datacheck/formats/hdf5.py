@@ -32,8 +32,8 @@ from datacheck.formats.limits import (
     strings,
 )
 from datacheck.formats.parsed import from_python
+from datacheck.model.sample import Array, Container
 from datacheck.runtime.beneath import Place
-from datacheck.sample import Array, Container
 
 _FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
 _ATTRIBUTE_BYTES = 16 << 20

@@ -11,9 +11,9 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import foreign, plain
-from datacheck.registry import require
+from datacheck.model.sample import Container
+from datacheck.plugins import require
 from datacheck.runtime.beneath import Place
-from datacheck.sample import Container
 
 _PIXELS = 179_000_000  # Pillow's own limit for an error
 _KINDS = ("PNG", "JPEG", "BMP", "PPM", "TIFF", "WEBP")  # JPEG takes those of several pictures (MPO) too

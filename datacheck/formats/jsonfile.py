@@ -13,8 +13,8 @@ from datacheck.formats import jsonl
 from datacheck.formats.base import Format, Hint, parse_container
 from datacheck.formats.limits import Values, check_keys
 from datacheck.formats.parsed import from_json, parse_json
+from datacheck.model.sample import Container
 from datacheck.runtime.beneath import Place
-from datacheck.sample import Container
 
 
 def _open(path: Place, hint: Hint) -> Values:

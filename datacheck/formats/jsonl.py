@@ -26,9 +26,8 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, check_bytes, foreign
 from datacheck.formats.parsed import parse_json
-from datacheck.runtime.beneath import Place, stamp_of
-from datacheck.runtime.sparse import check_holes
-from datacheck.sample import Container
+from datacheck.model.sample import Container
+from datacheck.runtime.beneath import Place, check_holes, stamp_of
 
 _LINE_BYTES = 16 << 20
 _RECORDS = 5_000_000  # lines of one value

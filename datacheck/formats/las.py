@@ -15,7 +15,7 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import Values, add_values, check_bytes, check_expansion, foreign, plain
-from datacheck.registry import require
+from datacheck.plugins import require
 from datacheck.runtime.beneath import Place
 
 _HEADER_BYTES = 375  # of the newest version, 1.4

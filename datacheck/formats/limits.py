@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from datacheck import budget
 from datacheck.errors import DatacheckError, FormatError, TooManySamplesError
+from datacheck.model.sample import Array, Container
 from datacheck.runtime.beneath import Place
-from datacheck.sample import Array, Container
+from datacheck.workers import budget
 
 VALUE_BYTES = 4 << 30  # one value in memory; a scan's child has 8 GiB
 TEXT_BYTES = 1 << 30  # one text, JSON, YAML or pickle file: its objects take a multiple of this

@@ -32,8 +32,8 @@ from datacheck.formats.limits import (
     text,
 )
 from datacheck.formats.parsed import from_json, parse_json
+from datacheck.model.sample import Array, Container
 from datacheck.runtime.beneath import Place
-from datacheck.sample import Array, Container
 
 INDEX = "index.json"
 _DIGITS = 12

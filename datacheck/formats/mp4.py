@@ -16,8 +16,8 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import Values, check_bytes, foreign
+from datacheck.model.sample import Array
 from datacheck.runtime.beneath import Place
-from datacheck.sample import Array
 
 _MOST_BOXES = 100_000
 _MOST_FRAMES = 1 << 24  # six days at 30 frames a second

@@ -30,8 +30,8 @@ from datacheck.formats.limits import (
     stored,
 )
 from datacheck.formats.pickle_safe import unpickle
+from datacheck.model.sample import Array, Container
 from datacheck.runtime.beneath import Place
-from datacheck.sample import Array, Container
 
 _MAGIC = b"\x93NUMPY"
 _HEADER_BYTES = 10_000  # NumPy's own limit

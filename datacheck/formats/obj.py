@@ -10,8 +10,8 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, numbers, text_lines, triangles
+from datacheck.model.sample import Array
 from datacheck.runtime.beneath import Place
-from datacheck.sample import Array
 
 _WORDS = re.compile(rb"(?:v|vn|vt|vp|f|l|p|o|g|s|mtllib|usemtl|cstype|deg|curv2?|surf|end|parm|trim|hole)\b")
 _WIDTHS = {3, 4, 6, 7, 8}  # x y z, then w, r g b, w r g b, r g b and their count

@@ -7,8 +7,8 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, numbers, text_lines, triangles
+from datacheck.model.sample import Array
 from datacheck.runtime.beneath import Place
-from datacheck.sample import Array
 
 
 def _open(path: Place, hint: Hint) -> Values:

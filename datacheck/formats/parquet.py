@@ -17,8 +17,8 @@ from datacheck.errors import FormatError
 from datacheck.formats.arrow_columns import ArrowColumns, Counted
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import DEPTH, check_bytes, check_expansion, foreign
+from datacheck.model.sample import Container
 from datacheck.runtime.beneath import Place, stamp_of
-from datacheck.sample import Container
 
 _MARK = b"PAR1"
 _FOOTER_BYTES = 64 << 20

@@ -12,7 +12,7 @@ import orjson
 
 from datacheck.errors import FormatError
 from datacheck.formats.limits import DEPTH, strings
-from datacheck.sample import Array
+from datacheck.model.sample import Array
 
 _JSON_DEPTH = 250  # orjson writes 254
 

@@ -14,8 +14,8 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import Values, add_values, check_bytes, check_expansion, declared, numbers, plain
+from datacheck.model.sample import Array
 from datacheck.runtime.beneath import Place
-from datacheck.sample import Array
 
 _HEADER_BYTES = 64 << 10
 _KINDS = {"F": "f", "I": "i", "U": "u"}

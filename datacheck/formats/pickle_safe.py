@@ -21,7 +21,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from datacheck import budget
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import (
@@ -38,8 +37,9 @@ from datacheck.formats.limits import (
     foreign,
 )
 from datacheck.formats.parsed import from_json, from_python
+from datacheck.model.sample import Array, Container
 from datacheck.runtime.beneath import Place
-from datacheck.sample import Array, Container
+from datacheck.workers import budget
 
 _NDARRAY = "ndarray"  # what the name numpy.ndarray stands for in here: a mark that cannot be called
 

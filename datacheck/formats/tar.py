@@ -19,8 +19,8 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import HEAD_BYTES, Format, Hint, format_of, parse_container
 from datacheck.formats.limits import TEXT_BYTES, Many, Values, check_bytes, foreign, text
 from datacheck.formats.parsed import from_json, parse_json
+from datacheck.model.sample import Array, Container
 from datacheck.runtime.beneath import Place
-from datacheck.sample import Array, Container
 
 _BLOCK = 512
 _TOLD_BYTES = 1 << 20  # of a header that speaks of the next member

@@ -11,6 +11,7 @@ Whole numbers stay int64; one number per row gives [N], more give [N, columns].
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
@@ -24,8 +25,8 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, text
 from datacheck.formats.parsed import conflict, from_json, parse_json
+from datacheck.model.sample import Array
 from datacheck.runtime.beneath import Place
-from datacheck.sample import Array
 
 # Possessive ("++"): whatever the text, a number is read in one way only, so that a long line cannot take for ever.
 _NUMBER = r"[-+]?(?:(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?|(?i:nan|infinity|inf))"
@@ -447,3 +448,34 @@ def _parse(data: bytes, hint: Hint) -> Values:
 
 
 TEXT = Format("text", (".txt", ".csv", ".tsv", ".xyz", ".pts"), _open, member=_parse)
+
+
+def is_text(head: bytes) -> bool:
+    """Tell whether a file that begins so is text in UTF-8; control characters but NUL stand in texts of the web."""
+    if 0 in head:
+        return False
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _parse_lines(data: bytes, hint: Hint) -> Values:
+    del hint
+    check_bytes(len(data), "the file", TEXT_BYTES)
+    if 0 in data:
+        msg = f"byte {data.index(0)} is zero: this is no text file"
+        raise FormatError(msg)
+    lines = text(data, "the file").split("\n")
+    if not lines[-1]:
+        lines.pop()  # behind the last line feed is no line
+    return Values({"lines": [line.removesuffix("\r") for line in lines] if b"\r" in data else lines})
+
+
+def _open_lines(path: Place, hint: Hint) -> Values:
+    check_bytes(path.stat().st_size, "the file", TEXT_BYTES)
+    return _parse_lines(path.read_bytes(), hint)
+
+
+LINES = Format("lines", (), _open_lines, parse=_parse_lines, fits=is_text)

@@ -21,8 +21,8 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import DEPTH, TEXT_BYTES, Many, check_bytes, check_fields, check_samples, foreign, stored
 from datacheck.formats.parsed import parse_json
+from datacheck.model.sample import Array, Container
 from datacheck.runtime.beneath import Place
-from datacheck.sample import Array, Container
 
 _FEATURES, INFO = "features.json", "dataset_info.json"
 SHARD_LENGTH = "shardLengths"

@@ -18,8 +18,8 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import DEPTH, TEXT_BYTES, Values, check_bytes, check_expansion, foreign
 from datacheck.formats.pickle_safe import Outside, call, load, record_of, unpickle, values_of
+from datacheck.model.sample import Array
 from datacheck.runtime.beneath import Place
-from datacheck.sample import Array
 
 _ZIP, _PICKLE = b"PK\x03\x04", "/data.pkl"
 _MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001  # of what PyTorch wrote before 1.6

@@ -12,16 +12,15 @@ import numpy as np
 import orjson
 
 from datacheck.errors import DatacheckError, MissingDependencyError, UsageError
-from datacheck.numbered import storable
+from datacheck.model.row_keys import storable
 from datacheck.preview.numbers import UnfitError
+from datacheck.preview.overlays import pose
 from datacheck.preview.sample import Sitter, previews
-from datacheck.preview.skeleton import pose
 from datacheck.schema.model import Schema
-from datacheck.shapes import answers, text
 from datacheck.sources import open_source
-from datacheck.sources.base import Item, Source, Unread
-from datacheck.sources.limited import limit_item
-from datacheck.tokens import Tokenizer
+from datacheck.sources.base import Item, Source, Unread, limit_item
+from datacheck.tokenization import Tokenizer
+from datacheck.workers.wire import answers, text
 
 
 @answers(type(None))

@@ -10,18 +10,13 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import UsageError
-from datacheck.preview.cloud import MOST, Colour, cloud
+from datacheck.preview.drawings import MOST, Colour, cloud, film, image, names_of, timeline
 from datacheck.preview.numbers import Array, UnfitError, floats, shown, spelled, thinned
-from datacheck.preview.picture import film, image
-from datacheck.preview.placed import beside
-from datacheck.preview.projected import projection
-from datacheck.preview.skeleton import skeleton
-from datacheck.preview.text import chat, decoded, plain, tokenized, tokens
-from datacheck.preview.timeline import names_of, timeline
-from datacheck.rules.beside import up_of
-from datacheck.rules.projection import FRAMES
+from datacheck.preview.overlays import beside, projection, skeleton
+from datacheck.preview.texts import chat, decoded, plain, tokenized, tokens
+from datacheck.rules.placement import FRAMES, up_of
 from datacheck.schema.model import FieldSpec, Schema
-from datacheck.tokens import Tokenizer
+from datacheck.tokenization import Tokenizer
 
 _LABELS = ("segment", "class", "instance", "mask")
 _KINDS = ("cloud", "skeleton", "projection", "film", "image", "text", "timeline", "note")  # in the order shown

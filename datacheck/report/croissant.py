@@ -17,19 +17,17 @@ from urllib.parse import quote
 
 import orjson
 
-from datacheck.aligned import empty
-from datacheck.cpus import usable_cpus
-from datacheck.digest import READ_BYTES, Digester
 from datacheck.errors import StorageError, UsageError
 from datacheck.report.words import clean
-from datacheck.runtime.sparse import check_holes
-from datacheck.scan.documents import read_result, read_schema
-from datacheck.scan.state import Past, read_state
-from datacheck.scan.store import reading, run_in, unread
+from datacheck.runtime.aligned import empty
+from datacheck.runtime.beneath import check_holes
+from datacheck.runtime.hashing import READ_BYTES, Digester
+from datacheck.runtime.machine import usable_cpus
+from datacheck.scan.previous_runs import Past, read_state
+from datacheck.scan.run_documents import read_result, read_schema, reading, run_in, unread
 from datacheck.schema.model import ANY, FieldSpec, Schema
-from datacheck.sources.entries import NOT_WHOLE, Entry
 from datacheck.sources.listing import Listing
-from datacheck.sources.roots import Roots
+from datacheck.sources.roots import NOT_WHOLE, Entry, Roots
 
 SAID = ("name", "description", "license", "url", "creator", "citeAs", "datePublished", "version")
 MOST_FILES = 10_000

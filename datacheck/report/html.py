@@ -10,7 +10,8 @@ import hashlib
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+import string
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,26 +20,32 @@ from typing import Any
 import numpy as np
 import orjson
 
-from datacheck import fsops
 from datacheck.errors import UsageError
-from datacheck.report.aggregates import fields, order_of_rows
-from datacheck.report.brushes import brushes
-from datacheck.report.classes import class_shares
-from datacheck.report.drifts import drifts
+from datacheck.model.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, Texts
+from datacheck.report.field_figures import BINS, VECTORS, agreed, bins_of, fields, order_of_rows, read
 from datacheck.report.fitness import errors_of, fitness
-from datacheck.report.measures import agreed, read
-from datacheck.report.overlaps import overlaps
-from datacheck.report.pictures import pictures
 from datacheck.report.plots import plots
+from datacheck.report.split_tables import class_shares, drifts, overlaps
 from datacheck.report.words import folder_said
-from datacheck.scan.documents import read_result, read_schema, read_valid
-from datacheck.scan.reference import reference_of
-from datacheck.scan.runner import ScanRun
+from datacheck.rules.base import counted
+from datacheck.rules.families.tokens import UNTOLD
+from datacheck.runtime import fsops
+from datacheck.scan.previous_runs import reference_of
+from datacheck.scan.run import ScanRun
+from datacheck.scan.run_documents import (
+    PAGE,
+    SAMPLES,
+    SCHEMA,
+    read_previews,
+    read_result,
+    read_schema,
+    read_valid,
+    reading,
+    run_in,
+)
 from datacheck.scan.samples import read_failing, read_table
-from datacheck.scan.store import PAGE, SAMPLES, SCHEMA, reading, run_in
 from datacheck.schema.load import read_text
 from datacheck.schema.model import Schema
-from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, Texts
 
 Array = np.ndarray[Any, Any]
 
@@ -320,3 +327,139 @@ def joined(kind: Kind, said: Mapping[str, Any], *, pictured: bool) -> bytes:
 
 def _hash(text: bytes) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text).digest()).decode()}'"
+
+
+def pictures(folder: Path, room: int, size: Callable[[Any], int]) -> dict[str, Any] | None:
+    """Return the pictures of a run's worst samples; None where it has none.
+
+    Args:
+        folder: of the run.
+        room: bytes that they may take in the page.
+        size: bytes that a value takes there.
+
+    Notes:
+        The worst samples come first in the file, so what finds no room is what is missed least.
+    """
+    found = read_previews(folder)
+    if found is None:
+        return None
+    laid, left = [], 0
+    for one in found.get("overlays", []):  # few, and small
+        taken = size(one) + 1
+        if taken > room // 4:
+            left += 1
+            continue
+        room -= taken
+        laid.append(one)
+    kept = kept_within(found, room, size)
+    said = [f"joints of {counted(left, 'field')} not overlaid: the page has no more room"] if left else []
+    return kept | {"overlays": laid, "left_out": [*kept["left_out"], *said]}
+
+
+def kept_within(found: Mapping[str, Any], room: int, size: Callable[[Any], int]) -> dict[str, Any]:
+    """Return the first pictures that fit into so many bytes of a page, and what is left out.
+
+    Args:
+        found: samples, of each row of pictures (findings) the places of its own among them, and what was left out.
+        room, size: as above.
+    """
+    kept: list[Any] = []
+    room -= size([found["findings"], found["left_out"]]) + 200
+    for sample in found["samples"]:
+        room -= size(sample) + 1
+        if room < 0:
+            break
+        kept.append(sample)
+    left = len(found["samples"]) - len(kept)
+    said = [f"{counted(left, 'sample')} not drawn: the page has no more room"] if left else []
+    places = {name: [at for at in mine if at < len(kept)] for name, mine in found["findings"].items()}
+    return {"samples": kept, "findings": places, "left_out": [*found["left_out"], *said]}
+
+
+# as `page/brush.js` reads them: of the bins, of what is below and above them, not finite, and not there
+SIGNS = string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/"
+BESIDE = "-_!"
+_SIGNS = np.frombuffer(f"{SIGNS}{BESIDE}.".encode(), np.uint8)
+_ENTRY = 32  # bytes of the page for an entry's names
+
+
+def brushes(
+    table: Table, fields: Iterable[Mapping[str, Any]], rows: Array, room: int, size_of: Callable[[Any], int]
+) -> dict[str, dict[str, Any]]:
+    """Return by column of the fields' measures what choosing a range of them takes.
+
+    Args:
+        table: of the run.
+        fields: as the page has them.
+        rows: the rows of the sample table, in its order.
+        room: bytes of the page.
+        size_of: how many of them a value takes.
+
+    Returns:
+        ``value`` (an expression of `pyarrow.compute`), ``whole`` (each bin is one whole number) and, of as many as
+        there is room for, ``bins`` (a sign for each row). The first measure of each field comes first.
+    """
+    assert len(SIGNS) == BINS
+    said: dict[str, dict[str, Any]] = {}
+    drawn = [(measure, column) for measure in _in_turn(fields) if (column := read(table.columns, measure["column"]))]
+    for measure, column in drawn:
+        entry = {"value": expression(table.columns, measure["column"]), "whole": _whole(measure, column)}
+        room -= size_of({measure["column"]: entry}) + _ENTRY
+        if room < 0:
+            return said
+        said[measure["column"]] = entry
+    for measure, column in drawn:
+        room -= len(rows)
+        if room < 0:
+            break
+        said[measure["column"]]["bins"] = _SIGNS[bins_of(column, measure, rows)].tobytes().decode()
+    return said
+
+
+def _in_turn(fields: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield the first histogram of every field, then the second, ..."""
+    drawn = [[measure for measure in field["measures"] if measure["edges"]] for field in fields]
+    for turn in range(max(map(len, drawn), default=0)):
+        yield from (measures[turn] for measures in drawn if turn < len(measures))
+
+
+def _whole(measure: Mapping[str, Any], column: Measured) -> bool:
+    low, high = measure["edges"][:2]
+    return column.values.dtype.kind in "biu" and high - low == 1 and low % 1 == 0.5
+
+
+def expression(columns: Mapping[str, Measured], name: str) -> str:
+    """Return what gives the numbers that are counted of a column of samples.parquet, as Python that pyarrow runs.
+
+    Notes:
+        Always float64, which is what is counted: pyarrow would round a number to the type of the column.
+    """
+    head, _, stat = name.rpartition(":")
+    part, _, whole = stat.partition("/")
+    if whole:
+        few, every = (_double(_field(one), columns[one].values) for one in (f"{head}:{part}", f"{head}:{whole}"))
+        return f"pc.if_else({_field(f'{head}:{whole}')} > 0, pc.divide({few}, {every}), None)"
+    values = columns[name].values
+    if values.ndim == 2 and stat in VECTORS:
+        return _of_vector(_field(name), stat, values)
+    value = _double(_field(name), values)
+    if stat == "prompt_bytes":
+        return f"pc.if_else({value} < {UNTOLD}, {value}, None)"
+    return f"pc.round({value} * 1e5) / 1e5" if stat in {"shortest", "longest"} else value
+
+
+def _field(name: str) -> str:
+    return f"pc.field({name!r})"
+
+
+def _double(value: str, values: Array) -> str:
+    return value if values.dtype == np.float64 else f"{value}.cast('double', safe=False)"
+
+
+def _of_vector(field: str, stat: str, values: Array) -> str:
+    """Return the lowest or the highest component, which is none where one is NaN, or the first."""
+    if stat == "dims":
+        return _double(f"pc.list_element({field}, 0)", values)
+    end = "float('-inf')" if stat == "min" else "float('inf')"
+    each = f"{_double(f'pc.list_element({field}, n)', values)} for n in range({values.shape[1]})"
+    return f"pc.{stat}_element_wise(*[pc.if_else(pc.is_nan(x), {end}, x) for x in ({each})])"

@@ -11,16 +11,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from datacheck.preview.timeline import names_of
-from datacheck.report.counts import counts
-from datacheck.report.measures import option
-from datacheck.rules.bones import skeleton_of
+from datacheck.model.table import Measured, Table
+from datacheck.preview.drawings import names_of
+from datacheck.report.field_figures import option
+from datacheck.report.split_tables import counts
 from datacheck.rules.families.joints import bone_length
-from datacheck.rules.families.speed import LAGS
-from datacheck.rules.robots import ROBOTS
+from datacheck.rules.families.motion import LAGS
+from datacheck.rules.skeletons import ROBOTS, skeleton_of
+from datacheck.schema.grammar import SPATIAL_ROLES, factor
 from datacheck.schema.model import ANY, FieldSpec, Schema
-from datacheck.schema.units import SPATIAL_ROLES, factor
-from datacheck.table import Measured, Table
 
 Array = np.ndarray[Any, Any]
 Plot = dict[str, Any]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
 from datacheck.errors import inert
-from datacheck.finding import Tick
+from datacheck.model.finding import Tick
 from datacheck.report.words import bytes_said, clean
 
 if TYPE_CHECKING:

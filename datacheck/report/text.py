@@ -16,11 +16,10 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from datacheck.finding import Cause, Finding, Report, Severity, Verdict
+from datacheck.model.finding import Cause, Finding, Report, Severity, Verdict
 from datacheck.report.fitness import fitness
-from datacheck.report.words import bytes_said, clean, folder_said, plain
-from datacheck.report.wrapping import spans
-from datacheck.scan.store import PAGE
+from datacheck.report.words import bytes_said, clean, folder_said, plain, spans
+from datacheck.scan.run_documents import PAGE
 
 LINES = 60
 _WIDEST = 110

@@ -18,12 +18,11 @@ from datacheck.cache.find import choose_cache, find_caches
 from datacheck.cache.reader import Cache
 from datacheck.cache.store import is_url
 from datacheck.errors import DatacheckError, UsageError
-from datacheck.registry import require
+from datacheck.plugins import require
 from datacheck.report.html import write_page
 from datacheck.report.words import clean, folder_said
-from datacheck.scan.documents import read_result
-from datacheck.scan.runner import ScanRun
-from datacheck.scan.store import PAGE, RESULT, run_in, unread
+from datacheck.scan.run import ScanRun
+from datacheck.scan.run_documents import PAGE, RESULT, read_result, run_in, unread
 
 _MOST = 250  # characters of a value; the strictest of the servers take no more
 _PREFIX = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*", re.ASCII)

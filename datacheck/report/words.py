@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from rich.cells import cell_len, chop_cells
 
 from datacheck.errors import COMMAND, inert
 
 if TYPE_CHECKING:
     from rich.text import Text
+
 
 _ASCII = str.maketrans({
     "\u00b7": "-", "\u2026": "...", "\u00d7": "x", "\u2192": "->", "\u2212": "-", "\u00b1": "+-", "\u2265": ">=",
@@ -119,3 +122,54 @@ def plain(line: Text, encoding: str) -> Text:
     from rich.text import Text  # noqa: PLC0415  sizes are also said where nothing is printed
 
     return Text(said)
+
+
+_NEVER_FIRST = frozenset("，。、；：？！）》」』】〕〉…”’·,.;:?!)]}%")
+_NEVER_LAST = frozenset("（《「『【〔〈“‘([{")
+_BEHIND_A_SPACE = frozenset("，。、；：？！）》」』】〕〉”’·%")  # a word may well begin with a full stop: .npy
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Return a paragraph as lines, broken at spaces and beside wide characters.
+
+    Args:
+        text: one paragraph.
+        width: cells of the longest line; what cannot be broken and is longer is cut there.
+
+    Notes:
+        No line begins with closing punctuation or ends with opening one.
+    """
+    return [text[start:stop] for start, stop in spans(text, width)]
+
+
+def spans(text: str, width: int) -> list[tuple[int, int]]:
+    """Return where the lines of a paragraph begin and end, without the spaces behind them; see `wrapped`."""
+    lines: list[tuple[int, int]] = []
+    start = 0
+    stop = 0  # of the line so far
+    for begin, end in _pieces(text):
+        last = begin + len(text[begin:end].rstrip())
+        if cell_len(text[start:last]) > width:
+            lines += [(start, stop)] * (stop > start)
+            start = begin
+            for part in chop_cells(text[begin:last], width)[:-1]:
+                lines.append((start, start + len(part)))
+                start += len(part)
+        stop = last
+    return [*lines, (start, stop)]
+
+
+def _pieces(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where the parts of a text begin and end between which a line may end."""
+    places = [p for p in range(1, len(text)) if _parts(text[p - 1], text[p])]
+    return pairwise([0, *places, len(text)])
+
+
+def _parts(before: str, behind: str) -> bool:
+    """Tell whether a line may end between two characters."""
+    if before == " ":
+        return behind != " " and behind not in _BEHIND_A_SPACE
+    if behind == " " or behind in _NEVER_FIRST or before in _NEVER_LAST:
+        return False
+    cells = cell_len(before), cell_len(behind)
+    return 2 in cells and cells[1] > 0 and cell_len(before + behind) == sum(cells)  # else they make one emoji

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from datacheck.registry import resolve
+from datacheck.plugins import resolve
 
 _HOME = {
-    "LightningRecorder": "datacheck.repro.runs.lightning",
-    "Recorder": "datacheck.repro.runs.record",
-    "TrainerRecorder": "datacheck.repro.runs.trainer",
+    "LightningRecorder": "datacheck.repro.callbacks",
+    "Recorder": "datacheck.repro.record",
+    "TrainerRecorder": "datacheck.repro.callbacks",
     "capture": "datacheck.repro.captures",
-    "pin": "datacheck.repro.check.pin",
+    "pin": "datacheck.repro.checks",
 }
 
 __all__ = sorted(_HOME)

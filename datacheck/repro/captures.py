@@ -9,13 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datacheck.repro.environment.code import code, git
-from datacheck.repro.environment.machine import blas, container, gpu, hardware
-from datacheck.repro.environment.names import free_name
-from datacheck.repro.environment.native import native
-from datacheck.repro.environment.packages import Installed, installed
-from datacheck.repro.environment.process import interpreter, process
-from datacheck.repro.environment.switches import rng, switches
+from datacheck.repro.code import Installed, code, free_name, git, installed
+from datacheck.repro.hardware import blas, container, gpu, hardware, native
+from datacheck.repro.process import interpreter, process, rng, switches
 
 SECTIONS = (
     "process", "interpreter", "packages", "native", "code", "git", "hardware", "blas", "gpu", "container", "torch",

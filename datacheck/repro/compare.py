@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from datacheck import fsops
 from datacheck.errors import UsageError
 from datacheck.repro import manifest as manifests
-from datacheck.repro.data.samples import Samples
-from datacheck.repro.data.trees import TreeDiff, tree_diff
 from datacheck.repro.manifest import Files, Manifest
-from datacheck.repro.runs.read import ENVIRONMENT, is_run, trace_name
+from datacheck.repro.recorded import ENVIRONMENT, is_run, trace_name
+from datacheck.repro.sample_digests import Samples
+from datacheck.repro.values import TreeDiff, tree_diff
+from datacheck.runtime import fsops
 
 if TYPE_CHECKING:
     from datacheck.cache import Cache
-    from datacheck.finding import Progress
-    from datacheck.repro.data.values import Told
+    from datacheck.model.finding import Progress
+    from datacheck.repro.values import Told
     from datacheck.schema.model import Schema
     from datacheck.sources.listing import Listing
 
@@ -155,7 +155,7 @@ def compare(
         StorageError: something cannot be read.
 
     Notes:
-        Two recorded runs are compared by `datacheck.repro.diff.rundiff`.
+        Two recorded runs are compared by `datacheck.repro.run_diff`.
     """
     kinds = kinds_of(first, second)
     if kinds[0] == "run":
@@ -262,7 +262,7 @@ def _with_values(
     said: Comparison, first: Path, second: Path, roots: Mapping[str, Path], schema: Schema | None
 ) -> Comparison:
     """Return the comparison with how the values of what changed differ."""
-    from datacheck.repro.data import values  # noqa: PLC0415  `datacheck.repro` is light
+    from datacheck.repro import values  # noqa: PLC0415  `datacheck.repro` is light
     from datacheck.sources.listing import list_files, target  # noqa: PLC0415  as above
 
     (one, only), (other, alone) = target(first), target(second)
@@ -284,8 +284,8 @@ def _with_values(
 
 
 def _bare(root: Path, roots: Mapping[str, Path]) -> Listing:
-    from datacheck.sources.entries import Entries  # noqa: PLC0415  as above
     from datacheck.sources.listing import Listing  # noqa: PLC0415  as above
+    from datacheck.sources.roots import Entries  # noqa: PLC0415  as above
 
     return Listing(root, Entries.of([]), [], roots)
 
@@ -296,7 +296,7 @@ def _bare(root: Path, roots: Mapping[str, Path]) -> Listing:
 def _of_caches(first: Place, second: Place) -> Comparison:
     from datacheck.cache import open_cache  # noqa: PLC0415  as above
     from datacheck.cache.diff import MOST, diff  # noqa: PLC0415  as above
-    from datacheck.repro.data.values import of_change  # noqa: PLC0415  as above
+    from datacheck.repro.values import of_change  # noqa: PLC0415  as above
 
     a, b = open_cache(first), open_cache(second)
     found = diff(a, b)

@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from datacheck import __version__, folders, fsops, outputs
-from datacheck.budget import usable_memory
-from datacheck.digest import Digester, digest_bytes, digest_value
+from datacheck import __version__
 from datacheck.errors import StorageError, UsageError
-from datacheck.repro.data.samples import Rows, Samples, digest_samples
+from datacheck.repro.sample_digests import Rows, Samples, digest_samples
+from datacheck.runtime import folders, fsops, outputs
 from datacheck.runtime.documents import VALUES, check_values, open_document
+from datacheck.runtime.hashing import Digester, digest_bytes, digest_value
+from datacheck.workers.budget import usable_memory
 
 if TYPE_CHECKING:
-    from datacheck.finding import Progress
+    from datacheck.model.finding import Progress
     from datacheck.schema.model import Schema
     from datacheck.sources.listing import Found, Listing
 
@@ -98,8 +99,8 @@ class Manifest:
     @cached_property
     def root(self) -> str:
         """Digest over path, size and digest of every file, 32 hex digits; that of a scan's listing."""
-        from datacheck.sources.entries import Entries  # noqa: PLC0415  `datacheck.repro` is light
         from datacheck.sources.listing import Listing  # noqa: PLC0415  as above
+        from datacheck.sources.roots import Entries  # noqa: PLC0415  `datacheck.repro` is light
 
         numbers = np.zeros((len(self.files), 5), np.int64)
         numbers[:, 0] = self.files.sizes
@@ -132,29 +133,29 @@ def make(
         ``.datacheck/manifests`` of the working folder, so that the next call hashes only what changed; also
         where this one ends because some file cannot be read or changes.
     """
-    from datacheck.repro.data import memory  # noqa: PLC0415  `datacheck.repro` is light
-    from datacheck.sources import hashing  # noqa: PLC0415  as above
+    from datacheck.repro import sample_digests  # noqa: PLC0415  `datacheck.repro` is light
+    from datacheck.sources import file_digests  # noqa: PLC0415  as above
     from datacheck.sources.listing import target  # noqa: PLC0415  as above
 
     root, only = target(Path(data))
     extra = {name: Path(path) for name, path in (roots or {}).items()}
-    place = memory.place_of(root, extra, only)
+    place = sample_digests.place_of(root, extra, only)
     walk = partial(_whole, Path(data), root, extra, only)
     if deep or not os.path.exists(place):  # noqa: PTH110  Path.exists raises where a folder may not be searched
-        listing, digests, fault = hashing.digest_while_listed(root, extra, walk, workers, progress)
-        known, todo = memory.recall(place, listing), np.arange(len(digests))
+        listing, digests, fault = file_digests.digest_while_listed(root, extra, walk, workers, progress)
+        known, todo = sample_digests.recall(place, listing), np.arange(len(digests))
     else:
         listing = walk()
-        known = memory.recall(place, listing)
+        known = sample_digests.recall(place, listing)
         todo = np.flatnonzero(known == b"")
         digests = known.copy()
-        digests[todo], fault = hashing.digest_listed(listing, todo, workers, progress)
+        digests[todo], fault = file_digests.digest_listed(listing, todo, workers, progress)
     if fault is not None:  # the next call reads the rest; of other bytes than before it still is to be told
-        memory.remember(place, listing.with_digests(np.where(known == b"", digests, known)))
+        sample_digests.remember(place, listing.with_digests(np.where(known == b"", digests, known)))
         raise fault
     listing = listing.with_digests(digests)
     notes = _rotten(listing, known)
-    if len(todo) and not memory.remember(place, listing):
+    if len(todo) and not sample_digests.remember(place, listing):
         notes.append(f"{place.parent}: cannot be written, so the next manifest of these data reads all files again.")
     files = Files(listing.entries.paths, listing.entries.sizes, digests)
     made = Manifest(files, None, listing.skipped, len(todo), len(known) - len(todo), tuple(notes))

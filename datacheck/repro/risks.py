@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from datacheck.repro.check.facts import (
+from datacheck.repro.checks import (
     DETERMINISTIC,
     FILLED,
     NO_BENCHMARK,
@@ -19,10 +19,13 @@ from datacheck.repro.check.facts import (
     WORKSPACES,
     Facts,
     Row,
+    kernel_rows,
     level_of,
+    library_rows,
+    loader_rows,
+    package_rows,
     version,
 )
-from datacheck.repro.check.risky import kernel_rows, library_rows, loader_rows, package_rows
 
 
 def judge(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 from datacheck.errors import DatacheckError
-from datacheck.registry import discover
+from datacheck.plugins import discover
 from datacheck.rules.base import Rule
-from datacheck.rules.checks import check_rules
+from datacheck.rules.own_checks import check_rules
 from datacheck.schema.model import Schema
 
 

@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from datacheck.finding import Failure, Level, Severity
-from datacheck.rules.compared import Compared
-from datacheck.sample import DEPTHS, Depth, Sample
+from datacheck.model.finding import Failure, Level, Severity
+from datacheck.model.sample import DEPTHS, Depth, Sample
+from datacheck.model.table import UNREADABLE, Measured, Note, Rows, Texts
+from datacheck.rules.comparison import Compared
 from datacheck.schema.model import FieldSpec, Schema
-from datacheck.table import UNREADABLE, Measured, Note, Rows, Texts
 
 Array = np.ndarray[Any, Any]
 Columns = Mapping[str, "Array | list[str] | Measured"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from datacheck.model.sample import Block, Column
 from datacheck.rules.measures import is_numeric, leaf, norms, quantile, reduced
-from datacheck.sample import Block, Column
 from datacheck.schema.model import Schema
 
 Array = np.ndarray[Any, Any]

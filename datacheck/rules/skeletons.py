@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from datacheck.model.sample import Column
+from datacheck.model.table import Measured, Rows
+from datacheck.rules.base import Case, Columns, measure
+from datacheck.rules.measures import is_numeric, leaf, norms
+from datacheck.schema.grammar import factor
+from datacheck.schema.model import FieldSpec
 
 Pair = tuple[int, int]
 
@@ -114,3 +124,156 @@ SKELETONS: dict[str, Skeleton] = {
     "mano21": Skeleton("mano21", {f: (*c[:-1], _TIPS_LAST[f]) for f, c in _HO3D.items()}, _MANO),
     "mano21_openpose": Skeleton("mano21_openpose", _OPENPOSE, _MANO),
 }
+
+
+Array = np.ndarray[Any, Any]
+
+
+def skeleton_of(spec: FieldSpec) -> Skeleton | None:
+    """Return the skeleton that a field declares, None where it declares none that is known."""
+    return SKELETONS.get(spec.skeleton or "")
+
+
+@measure("bones", version=2, applies=lambda spec: leaf(spec) and skeleton_of(spec) is not None, uses=("skeleton",))
+def bones(column: Column, spec: FieldSpec) -> Columns:
+    """Distances within a skeleton, in the field's unit.
+
+    `pairs`: float32, at most 64: the bones first, then what other joint orders take for bones; `bone`: median of the
+    bones. Of a sequence they are medians over its `moments`; `sway` (as `pairs`) are their standard deviations,
+    `strain` how far each bone is from the median at most. Samples that are no whole skeletons have no row.
+    """
+    skeleton = skeleton_of(spec)
+    if skeleton is None or not is_numeric(column) or column.lengths is None:
+        return {}
+    joints, inner, size = skeleton.joints, len(skeleton.bones), column.values.shape[1:]
+    if size == (3,):
+        whole = column.lengths == joints
+        rows = column.values[np.repeat(whole, column.lengths)]
+        found = {"pairs": _apart(rows.reshape(-1, joints, 3), skeleton)}
+    elif size == (joints, 3):
+        whole = column.lengths > 0
+        each = [_apart(column[i], skeleton) for i in np.flatnonzero(whole).tolist()]
+        empty = np.zeros((0, len(skeleton.pairs)))
+        found = {
+            "pairs": np.stack([np.median(one, axis=0) for one in each]) if each else empty,
+            "sway": np.stack([one.std(axis=0) for one in each]) if each else empty,
+            "strain": np.stack([_strain(one[:, :inner]) for one in each]) if each else empty[:, :inner],
+            "moments": column.lengths[whole],
+        }
+    else:
+        return {}
+    found["bone"] = np.median(found["pairs"][:, :inner].astype(np.float32), axis=1).astype(np.float64)
+    return {name: _spread(values, whole) for name, values in found.items()}
+
+
+def _apart(skeletons: Array, skeleton: Skeleton) -> Array:
+    """Return the distances of all pairs, float64 (skeletons, pairs)."""
+    start, stop = np.array(skeleton.pairs).T
+    xyz = np.ascontiguousarray(skeletons.transpose(2, 1, 0), dtype=np.float64)
+    return norms(xyz[:, stop] - xyz[:, start]).T
+
+
+def _strain(lengths: Array) -> Array:
+    """Return how far each bone (steps, bones) is from its median in any step."""
+    found: Array = np.abs(lengths - np.median(lengths, axis=0)).max(axis=0)
+    return found
+
+
+def _spread(values: Array, whole: Array) -> Measured:
+    """Return values of those samples that have any."""
+    out = np.zeros((len(whole), *values.shape[1:]), np.float32 if values.ndim > 1 else values.dtype)
+    out[whole] = values
+    return Measured(out, whole)
+
+
+@dataclass(frozen=True, eq=False)
+class Apart:
+    """How far joints are apart, in metres.
+
+    Shapes:
+        lengths: float64 (rows, pairs), of sequences their medians over the steps
+        sway: float64 (rows, pairs), their standard deviations over the steps; 0 of single skeletons
+        strain: float64 (rows, bones), the farthest from the median in a step; 0 of single skeletons
+        steps: int64 (rows), of single skeletons 1
+    """
+
+    lengths: Array
+    sway: Array
+    strain: Array
+    steps: Array
+
+    @staticmethod
+    def of(rows: Rows, case: Case, skeleton: Skeleton) -> Apart:
+        """Return the distances of all pairs of a skeleton."""
+
+        def metres(name: str, many: int) -> Array:
+            unit = factor(case.spec.unit or "m")
+            return (
+                rows[name][:, :many].astype(np.float64) * unit
+                if name in rows
+                else np.broadcast_to(0.0, (len(rows), many))
+            )
+
+        pairs, inner = len(skeleton.pairs), len(skeleton.bones)
+        steps = np.ones(len(rows), np.int64)
+        if "moments" in rows:
+            steps = np.where(rows.measured("moments"), rows["moments"], steps)
+        return Apart(metres("pairs", pairs), metres("sway", pairs), metres("strain", inner), steps)
+
+    def at(self, places: Array) -> Apart:
+        """Return those of some rows."""
+        return Apart(self.lengths[places], self.sway[places], self.strain[places], self.steps[places])
+
+    @property
+    def spread(self) -> Array:
+        """Standard deviation of each pair within sequences, of single skeletons over all of them: float64 (pairs)."""
+        inner = self.steps > 1
+        if inner.any():
+            return np.sqrt(np.average(self.sway[inner] ** 2, axis=0, weights=self.steps[inner]))
+        return np.asarray(self.lengths.std(axis=0))
+
+
+_FINGER = ((-1.047, 1.047), (-0.314, 2.23), (-0.506, 1.885), (-0.366, 2.042))
+_THUMB = ((-0.349, 2.094), (-0.47, 2.443), (-1.2, 1.9), (-1.34, 1.88))
+
+
+@dataclass(frozen=True, eq=False)
+class Robot:
+    """One arm or hand.
+
+    Args:
+        limits: (lowest, highest) angle of each joint [rad].
+        speeds: highest speed of each joint [rad/s].
+        orders: by name, which joint stands in each column; the first is that of `limits`.
+    """
+
+    limits: tuple[tuple[float, float], ...]
+    speeds: tuple[float, ...]
+    orders: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def joints(self) -> int:
+        """Number of joints."""
+        return len(self.limits)
+
+
+ROBOTS: Mapping[str, Robot] = {
+    # Franka Robotics, "Robot and interface specifications": limits of the Panda in joint space
+    "panda": Robot(
+        limits=(
+            (-2.8973, 2.8973), (-1.7628, 1.7628), (-2.8973, 2.8973), (-3.0718, -0.0698), (-2.8973, 2.8973),
+            (-0.0175, 3.7525), (-2.8973, 2.8973),
+        ),
+        speeds=(2.175, 2.175, 2.175, 2.175, 2.61, 2.61, 2.61),
+        orders={"from the base": tuple(range(7))},
+    ),
+    # robot.urdf of LEAP_Hand_Sim; simulators that walk the tree of links meet joint 1 of a finger before joint 0
+    "leap": Robot(
+        limits=(*_FINGER, *_FINGER, *_FINGER, *_THUMB),
+        speeds=(8.48,) * 16,
+        orders={
+            "by number": tuple(range(16)),
+            "along the fingers": (1, 0, 2, 3, 5, 4, 6, 7, 9, 8, 10, 11, 12, 13, 14, 15),
+        },
+    ),
+}  # fmt: skip

@@ -15,8 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import orjson
 
-from datacheck.runtime.beneath import open_regular, read_file
-from datacheck.runtime.sparse import is_mostly_holes
+from datacheck.runtime.beneath import is_mostly_holes, open_regular, read_file
 
 Array = np.ndarray[Any, Any]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from datacheck.finding import Progress
-    from datacheck.scan.runner import FailOn, Request, ScanRun, run_scan
+    from datacheck.model.finding import Progress
+    from datacheck.scan.run import FailOn, Request, ScanRun, run_scan
     from datacheck.scan.start import fitting, paths_of, scan, scan_loader, schema_for
 
 __all__ = [

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import orjson
 
-from datacheck.digest import digest_value, shortened
 from datacheck.errors import UsageError
-from datacheck.finding import Finding, RuleVerdict, Severity, Verdict
-from datacheck.judging.judge import Judged
+from datacheck.model.finding import Finding, RuleVerdict, Severity, Verdict
+from datacheck.model.table import Table
 from datacheck.rules.base import counted
+from datacheck.rules.engine import Judged
 from datacheck.runtime.beneath import read_file
 from datacheck.runtime.documents import MIB, VALUES, parse_json
-from datacheck.table import Table
+from datacheck.runtime.hashing import digest_value, shortened
 
 Array = np.ndarray[Any, Any]
 

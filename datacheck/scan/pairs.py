@@ -16,22 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.cpus import usable_cpus
-from datacheck.digest import digest_value
 from datacheck.errors import MissingDependencyError, UsageError
-from datacheck.finding import Progress, Tick, noting
-from datacheck.judging.pairs import SecondRead
-from datacheck.parallel import Outcome, ordered_map
+from datacheck.model.finding import Progress, Tick, noting
+from datacheck.model.sample import Sample
+from datacheck.model.table import Rows
 from datacheck.rules import catalogue
 from datacheck.rules.base import Case, Rule
-from datacheck.sample import Sample
+from datacheck.rules.engine import SecondRead
+from datacheck.runtime.hashing import digest_value
+from datacheck.runtime.machine import usable_cpus
 from datacheck.scan.measuring import Job
-from datacheck.scan.state import Slot
+from datacheck.scan.previous_runs import Slot
 from datacheck.schema.model import Schema
-from datacheck.shapes import answers, int64, text
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Unread
-from datacheck.table import Rows
+from datacheck.workers.parallel import Outcome, ordered_map
+from datacheck.workers.wire import answers, int64, text
 
 Array = np.ndarray[Any, Any]
 

@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from datacheck import fsops
-from datacheck.digest import digest64
 from datacheck.errors import UsageError
+from datacheck.model.table import Table
 from datacheck.rules.base import counted
-from datacheck.scan import store
-from datacheck.scan.documents import read_schema, read_valid
+from datacheck.runtime import fsops
+from datacheck.runtime.hashing import digest64
+from datacheck.scan import run_documents
+from datacheck.scan.run_documents import read_schema, read_valid
 from datacheck.scan.samples import read_table
 from datacheck.schema.model import Schema
 from datacheck.schema.patterns import parse
 from datacheck.sources.base import file_templates
-from datacheck.table import Table
 
 Array = np.ndarray[Any, Any]
 
@@ -37,11 +37,11 @@ def read_run(folder: Path) -> tuple[Table, Array, Schema]:
         StorageError: this user may not read it.
     """
     try:
-        table = read_table(folder / store.SAMPLES)
+        table = read_table(folder / run_documents.SAMPLES)
         excluded = read_valid(folder, len(table))["excluded"]
         schema = read_schema(folder)
     except Exception as error:
-        raise store.unread(folder, error) from error
+        raise run_documents.unread(folder, error) from error
     return table, np.array([key not in excluded for key in table.keys], dtype=bool), schema
 
 

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from datacheck.errors import UsageError
-from datacheck.finding import Progress
-from datacheck.judging.select import complaints
+from datacheck.model.finding import Progress
+from datacheck.model.table import Texts
 from datacheck.rules import rules_for
-from datacheck.scan.runner import FailOn, Request, ScanRun, listed, run_scan
-from datacheck.schema.complaints import Complaint
+from datacheck.rules.selection import complaints
+from datacheck.scan.run import FailOn, Request, ScanRun, listed, run_scan
 from datacheck.schema.model import Schema
+from datacheck.schema.validate import Complaint
 from datacheck.sources import matches
 from datacheck.sources.groups import NO_GROUP
 from datacheck.sources.listing import Listing
-from datacheck.table import Texts
 
 __all__ = [
     "FailOn", "Progress", "Request", "ScanRun", "fitting", "paths_of", "run_scan", "scan", "scan_loader", "schema_for",
@@ -58,7 +58,7 @@ def check_layout(run: ScanRun, data: Path) -> None:
     reasons = Texts.of(run.table.reasons).words
     if not len(run.table) or any(not reason.startswith(f"DC101 {NO_GROUP}") for reason in reasons):
         return
-    from datacheck.scan.misfit import typed  # noqa: PLC0415  as below
+    from datacheck.scan.suggest import typed  # noqa: PLC0415  as below
 
     wanted = reasons[0].removeprefix(f"DC101 {NO_GROUP} ")
     msg = (
@@ -90,7 +90,7 @@ def scan_loader(
         UsageError: the loader cannot be built, an option or a waiver is wrong.
         StorageError: the results cannot be written.
     """
-    from datacheck.scan.audit import COMPARED, Audit, run_audit  # noqa: PLC0415  a scan of files needs no PyTorch side
+    from datacheck.scan.loader_audit import COMPARED, Audit, run_audit  # noqa: PLC0415  a scan of files needs no PyTorch side
 
     chosen = schema if isinstance(schema, Schema) else schema_for(Path(), schema or "files")
     paths = options.pop("paths", None) or paths_of(chosen, None if isinstance(schema, Schema) else schema)
@@ -149,8 +149,7 @@ def fitting(data: Path) -> tuple[Schema, int, int]:
     Raises:
         UsageError: the data are missing or empty, or none or several fit.
     """
-    from datacheck.scan.corpora import texts_of  # noqa: PLC0415  as below
-    from datacheck.scan.misfit import unreadable  # noqa: PLC0415  it reads schemas, too
+    from datacheck.scan.suggest import texts_of, unreadable  # noqa: PLC0415  it reads schemas, too
     from datacheck.schema.load import choose_schema  # noqa: PLC0415  YAML is not needed with a Schema
 
     listing = listed(data)
@@ -162,7 +161,7 @@ def fitting(data: Path) -> tuple[Schema, int, int]:
 
 
 def _advice(data: Path, listing: Listing) -> list[str]:
-    from datacheck.scan.misfit import advice  # noqa: PLC0415  it reads all built-in schemas
+    from datacheck.scan.suggest import advice  # noqa: PLC0415  it reads all built-in schemas
 
     return advice(data, listing)
 

@@ -1,26 +1,244 @@
-"""From what a scan knows to its Report: the head, the verdicts, a sentence for all that was not looked at."""
+"""Which bytes of a dataset a scan has looked at, and what the others are."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from fnmatch import translate
+from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 
 from datacheck import __version__
-from datacheck.finding import Report, Verdict
-from datacheck.judging.bench import NOT_READ
-from datacheck.judging.judge import Judged
-from datacheck.sample import Depth
-from datacheck.scan.coverage import Coverage
-from datacheck.scan.state import Past
-from datacheck.schema.model import ANY, Schema
-from datacheck.schema.pixels import pixels
-from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Note, Table, Texts
+from datacheck.errors import FormatError
+from datacheck.formats.base import format_of
+from datacheck.formats.foreign import FOREIGN, HEAD_BYTES, Foreign, foreign_of, is_beside
+from datacheck.model.finding import Report, Verdict
+from datacheck.model.sample import Depth
+from datacheck.model.table import CHECKED, SKIPPED, UNREADABLE, Note, Table, Texts
+from datacheck.rules import catalogue
+from datacheck.rules.engine import Judged
+from datacheck.rules.measurement import NOT_READ
+from datacheck.rules.selection import Choice, options_of
+from datacheck.scan.previous_runs import Past
+from datacheck.schema.model import ANY, Schema, pixels
+from datacheck.sources.listing import Listing
+from datacheck.sources.planning import unopened_companions
+from datacheck.sources.roots import NOT_WHOLE, Roots, coded, root_of
+
+UNREAD = "DC113"
+_TOLD = 2  # formats without a reader that an error names
+_PEEKED = 16  # kinds of files without a known ending whose first bytes are read
+_DESCRIBE = "describe them in the schema, or scan them with one of their own (--schema files reads every file)"
+_UNTYPED = ".bin"  # all other files of this ending are read whole at each level that reads values
+_DECLARE = "declare the field with its dtype and shape, or scan what your loader returns (--loader MODULE:FUNCTION)"
+_SKIPPED = "a library that reads it is not installed"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Files of one kind that were not opened.
+
+    Args:
+        name: of their format, or their suffix.
+        way: how to have them read.
+        files, nbytes: how many, and their bytes.
+        first: path of the first one.
+        chosen: datacheck reads them, and the schema's patterns leave them out: that is a choice.
+    """
+
+    name: str
+    way: str
+    files: int
+    nbytes: int
+    first: str
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What of a dataset was looked at. Readmes, licences, code and the like count nowhere.
+
+    Args:
+        nbytes: of all files that count.
+        opened: of those that samples were read from.
+        partly: of those that were opened, the ones of which not all values were read: pixels, at most levels.
+        left: of those that were not opened, the ones that need not be: companions (``samples.companions``) in which no
+            field lies, and what the schema names in `not_read` of DC113.
+        fields: how many were met, listed or not.
+        fields_read: those of which the values were read, not only the header.
+        kinds: the files that were not opened and that the schema does not speak of, those with most bytes first.
+        patterns_guessed: nobody chose the schema's patterns (`left_out` of DC113), so what they leave out counts.
+    """
+
+    nbytes: int
+    opened: int
+    partly: int = 0
+    left: int = 0
+    fields: int = 0
+    fields_read: int = 0
+    kinds: Sequence[Kind] = field(default_factory=list)
+    patterns_guessed: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what ``result.json`` says of it."""
+        return {
+            "bytes": self.nbytes, "opened": self.opened, "partly": self.partly, "left": self.left,
+            "fields": self.fields, "fields_read": self.fields_read,
+            "unread": [
+                {"format": kind.name, "files": kind.files, "bytes": kind.nbytes, "first": kind.first}
+                for kind in self.kinds
+            ],
+        }  # fmt: skip
+
+    def notes(self) -> list[Note]:
+        """Return what the rule about unread data judges: a note for each kind."""
+        kinds = [kind for kind in self.kinds if self.patterns_guessed or not kind.chosen]
+        passed = sum(kind.nbytes for kind in self.kinds) - sum(kind.nbytes for kind in kinds)
+        counted = self.nbytes - self.left - passed
+        return [
+            Note(
+                UNREAD, kind.first, kind.name,
+                about={
+                    "files": kind.files, "bytes": kind.nbytes, "of": counted,
+                    "way": _DESCRIBE if kind.chosen else kind.way,
+                },
+            )
+            for kind in kinds
+        ]  # fmt: skip
+
+
+def coverage(past: Past, schema: Schema, level: Depth) -> Coverage:
+    """Return what a scan has looked at.
+
+    Args:
+        past: its files and rows.
+        schema: the schema in force.
+        level: how deep it read.
+    """
+    entries = past.listing.entries
+    sizes = entries.sizes
+    lacking = {path for path in Texts.of(past.table.files).take(past.table.status == SKIPPED) if path}
+    unopened = [path for path in past.unclaimed if not is_beside(path)]
+    beside = _bytes(past.listing, [path for path in past.unclaimed if is_beside(path)])
+    own = np.array([not root_of(past.listing.roots, path)[0] for path in entries.paths], bool)
+    nbytes = int(sizes[own].sum()) - beside
+    patterns = [re.compile(translate(text)) for text in _not_read(schema)]
+    left = {path for path in unopened if any(pattern.match(path) for pattern in patterns)}
+    companions = unopened_companions(schema, past.listing).difference(past.unclaimed)
+    left |= {path for path in companions if not root_of(past.listing.roots, path)[0]}
+    told = {note.key: note.reason for note in past.notes if note.code == UNREAD}
+    rest = [(path, _named(path, told)) for path in unopened if path not in left]
+    rest += [(path, (_name(path), _SKIPPED)) for path in sorted(lacking)]
+    whole = own & (entries.digests == coded(NOT_WHOLE))
+    if level != "structure":
+        untyped = [entries.paths[at] for at in np.flatnonzero(whole) if entries.paths[at].lower().endswith(_UNTYPED)]
+        rest += [(path, (f"{_UNTYPED} of a type that nothing says", _DECLARE)) for path in untyped]
+    kinds = _kinds(past.listing, rest)
+    passed = _bytes(past.listing, left)
+    opened = max(0, nbytes - passed - sum(kind.nbytes for kind in kinds))
+    partly = min(opened, int(sizes[whole].sum()))
+    met, read = _fields(past, schema, level)
+    guessed = bool(options_of(schema, catalogue()[UNREAD])["left_out"])
+    return Coverage(nbytes, opened, partly, passed, met, read, kinds, guessed)
+
+
+def _fields(past: Past, schema: Schema, level: Depth) -> tuple[int, int]:
+    """Return how many fields were met, and of how many the values were read."""
+    met = {name.removesuffix(":ndim") for name in past.table.columns if name.endswith(":ndim")} - {""}
+    met = {name for name in met if schema.part_of(name) is None}
+    headers = {"deep": set(), "numeric": met & pixels(schema), "structure": met}[level]
+    # of fields that the schema does not list rows hold what was measured of all of them together; one that was read in
+    # some samples and passed over in others has both names
+    said = met.union(name for name in past.undeclared if not name.endswith(NOT_READ))
+    passed = {name.removesuffix(NOT_READ) for name in past.undeclared} - said
+    return len(said) + len(passed), len(said) - len(headers)
+
+
+def noted(notes: Sequence[Note], found: Coverage) -> list[Note]:
+    """Return what the rules are told: with what was not read in place of what first bytes said."""
+    return [*(note for note in notes if note.code != UNREAD), *found.notes()]
+
+
+def allowed(choices: Sequence[Choice], *, unread: bool) -> list[Choice]:
+    """Return the choices, that of the rule about unread data switched off where ``--allow-unread`` says so."""
+    if not unread:
+        return list(choices)
+    off = partial(replace, verdict=Verdict.OFF, why="--allow-unread")
+    return [off(choice) if choice.rule.code == UNREAD else choice for choice in choices]
+
+
+def _not_read(schema: Schema) -> Iterable[str]:
+    found: Iterable[str] = options_of(schema, catalogue()[UNREAD])["not_read"]
+    return [str(text) for text in found]
+
+
+def _bytes(listing: Listing, paths: Iterable[str]) -> int:
+    places = [listing.entries.find(path) for path in paths]
+    return int(listing.entries.sizes[[place for place in places if place >= 0]].sum())
+
+
+def _kinds(listing: Listing, files: Iterable[tuple[str, tuple[str, str]]]) -> list[Kind]:
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for path, kind in files:
+        grouped.setdefault(kind, []).append(path)
+    found = [
+        Kind(name, way, len(paths), _bytes(listing, paths), min(paths), not way and format_of(paths[0]) is not None)
+        for (name, way), paths in grouped.items()
+    ]
+    return sorted(found, key=lambda kind: (-kind.nbytes, kind.name))
+
+
+def _named(path: str, told: Mapping[str, str]) -> tuple[str, str]:
+    """Return what a file is called that no sample uses, and how to have it read."""
+    found = None if format_of(path) is not None else foreign_of(path)
+    if found is None and format_of(path) is None:
+        name = told.get(PurePosixPath(path).suffix)
+        found = next((one for one in FOREIGN if one.name == name), None)
+    return (_name(path), "") if found is None else (found.name, found.way)
+
+
+def _name(path: str) -> str:
+    return PurePosixPath(path).suffix or "no suffix"
+
+
+def looked_into(listing: Listing, unclaimed: Sequence[str]) -> list[Note]:
+    """Return what the first bytes of files say that no sample uses and whose names say nothing: a note by suffix."""
+    return [Note(UNREAD, suffix, name) for suffix, name in _looked_into(listing, unclaimed)]
+
+
+def _looked_into(listing: Listing, unclaimed: Sequence[str]) -> Iterator[tuple[str, str]]:
+    strange: dict[str, str] = {}
+    for path in unclaimed:
+        if foreign_of(path) is None and format_of(path) is None and not is_beside(path):
+            strange.setdefault(PurePosixPath(path).suffix, path)
+    folders = Roots(listing.root, listing.roots)
+    for suffix, path in sorted(strange.items())[:_PEEKED]:
+        try:
+            with folders.file(path).open("rb") as file:
+                found = foreign_of("", file.read(HEAD_BYTES))
+        except (OSError, FormatError):  # gone, or refused: it is not read either way
+            continue
+        if found is not None:
+            yield suffix, found.name
+
+
+def foreign_lines(listing: Listing) -> list[str]:
+    """Return a line for each format without a reader that has most bytes: its name, and how its data get in."""
+    held: Counter[Foreign] = Counter()
+    firsts: dict[Foreign, str] = {}
+    for path, nbytes in zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True):
+        if format_of(path) is None and (found := foreign_of(path)) is not None:
+            held[found] += nbytes
+            firsts.setdefault(found, path)
+    return [f"no format reads {found.name} ({firsts[found]}): {found.way}" for found, _ in held.most_common(_TOLD)]
+
 
 _NAMED = 3
 _TOLD_S = 0.001

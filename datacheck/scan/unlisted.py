@@ -8,10 +8,10 @@ from math import prod
 
 import numpy as np
 
-from datacheck.judging.bench import MOST_UNLISTED, NOT_READ
+from datacheck.model.table import LEFT_OUT, WIDE_NUMBER, Measured, Table
+from datacheck.rules.measurement import MOST_UNLISTED, NOT_READ
 from datacheck.rules.measures import MOST_COMPONENTS, unlisted_fields
 from datacheck.schema.model import Schema
-from datacheck.table import LEFT_OUT, WIDE_NUMBER, Measured, Table
 
 
 @dataclass(frozen=True)

@@ -15,23 +15,22 @@ import numpy as np
 
 from datacheck.errors import FormatError, MissingDependencyError, UsageError
 from datacheck.formats.limits import SAMPLES
-from datacheck.judging.bench import NOT_READ, Bench, UnmeasurableError, is_ours
-from datacheck.numbered import storable, storable_keys
-from datacheck.pulse import Pulse
-from datacheck.registry import find_in
+from datacheck.model.row_keys import storable, storable_keys
+from datacheck.model.sample import Block, Origins
+from datacheck.model.table import CHECKED, FAULT, SKIPPED, UNREADABLE, Measured, Table, Texts, concatenate
+from datacheck.plugins import find_in
 from datacheck.rules import rules_for
 from datacheck.rules.base import Measure
-from datacheck.rules.forms import in_form
-from datacheck.sample import Block, Origins
+from datacheck.rules.measurement import NOT_READ, Bench, UnmeasurableError, is_ours
+from datacheck.rules.measures import in_form
 from datacheck.scan.unlisted import Kept
 from datacheck.schema.model import Schema
-from datacheck.shapes import answers, int64, natural, text
 from datacheck.sources import open_source
-from datacheck.sources.base import Item, Source, Unread
-from datacheck.sources.entries import NOT_WHOLE, Entry
-from datacheck.sources.limited import size_in
+from datacheck.sources.base import Item, Source, Unread, size_in
 from datacheck.sources.listing import digest_entry, stat_entry
-from datacheck.table import CHECKED, FAULT, SKIPPED, UNREADABLE, Measured, Table, Texts, concatenate
+from datacheck.sources.roots import NOT_WHOLE, Entry
+from datacheck.workers.child import Pulse
+from datacheck.workers.wire import answers, int64, natural, text
 
 Array = np.ndarray[Any, Any]
 

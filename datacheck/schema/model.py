@@ -24,14 +24,19 @@ from pydantic import (
     model_validator,
 )
 
-from datacheck import tokens
-from datacheck.digest import digest_value
+from datacheck import tokenization
 from datacheck.errors import UsageError
-from datacheck.schema.dims import SAMPLES, SUM
-from datacheck.schema.patterns import Template, parse
-from datacheck.schema.units import CENTRES, FRAMES, ROBOTS, ROLES, SKELETONS, UNITS
-from datacheck.schema.values import (
+from datacheck.runtime.hashing import digest_value
+from datacheck.schema.grammar import (
+    CENTRES,
     DTYPES,
+    FRAMES,
+    ROBOTS,
+    ROLES,
+    SAMPLES,
+    SKELETONS,
+    SUM,
+    UNITS,
     Classes,
     Columns,
     Counts,
@@ -52,6 +57,7 @@ from datacheck.schema.values import (
     word_no,
     word_off,
 )
+from datacheck.schema.patterns import Template, parse
 
 __all__ = ["ANY", "FieldSpec", "Range", "Schema", "parse_columns"]
 
@@ -519,7 +525,7 @@ class Schema(_Model):
         moved = self._with_files(here) if here else self
         if data is None or moved.tokenizer is None or moved.tokenizer.path is None:
             return moved
-        tokenizer = moved.tokenizer.model_copy(update={"path": tokens.located(data, moved.tokenizer.path)})
+        tokenizer = moved.tokenizer.model_copy(update={"path": tokenization.located(data, moved.tokenizer.path)})
         return moved.model_copy(update={"tokenizer": tokenizer})
 
     def _with_files(self, here: Mapping[str, str]) -> Schema:
@@ -569,3 +575,19 @@ class Schema(_Model):
         for name in sorted(self.fields):
             if self.fields[name].role in roles and not self.fields[name].absent:
                 yield name, self.fields[name]
+
+
+_IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
+_VIDEOS = (".mp4", ".m4v", ".mov")  # of which only the header is read
+
+
+def pixels(schema: Schema) -> frozenset[str]:
+    """Return the fields of role image, videos stored as arrays, and depth maps that are stored as image files."""
+    found = set()
+    for name, spec in schema.stored.items():
+        files = (spec.file,) if spec.file is not None else schema.samples.files
+        as_images = spec.role == "depth" and all(file.lower().endswith(_IMAGES) for file in files)
+        as_array = spec.role == "video" and not all(file.lower().endswith(_VIDEOS) for file in files)
+        if spec.role == "image" or as_images or as_array:
+            found.add(name)
+    return frozenset(found)

@@ -10,23 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from datacheck.sources.base import Item, Source, Unread, Work
-    from datacheck.sources.entries import Entries, Entry
     from datacheck.sources.indexes import with_indexes, with_rate
     from datacheck.sources.kinds import open_source
-    from datacheck.sources.label_tables import with_label_table
     from datacheck.sources.listing import Listing, list_files
-    from datacheck.sources.statistics import with_stats
-    from datacheck.sources.work import check_alone, matches, plan_work
+    from datacheck.sources.loader_tables import with_label_table, with_stats
+    from datacheck.sources.planning import check_alone, matches, plan_work
+    from datacheck.sources.roots import Entries, Entry
 
 _HOME = {
     "base": ("Item", "Source", "Unread", "Work"),
-    "entries": ("Entries", "Entry"),
+    "loader_tables": ("with_label_table", "with_stats"),
     "indexes": ("with_indexes", "with_rate"),
     "kinds": ("open_source",),
-    "label_tables": ("with_label_table",),
     "listing": ("Listing", "list_files"),
-    "statistics": ("with_stats",),
-    "work": ("check_alone", "matches", "plan_work"),
+    "planning": ("check_alone", "matches", "plan_work"),
+    "roots": ("Entries", "Entry"),
 }
 
 __all__ = [

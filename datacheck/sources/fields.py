@@ -1,9 +1,11 @@
-"""Which value of which file is which field of the schema."""
+"""The names of the values of an opened file."""
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import prod
@@ -15,15 +17,12 @@ import numpy as np
 from datacheck.errors import FormatError, MissingDependencyError, SchemaError, UsageError
 from datacheck.formats.base import Hint
 from datacheck.formats.limits import FIELDS, Many, check_fields, check_longest, check_names
-from datacheck.numbered import storable_names
-from datacheck.sample import Container, Depth, Peeked
-from datacheck.schema.model import ANY, FieldSpec, Schema
+from datacheck.formats.parsed import parse_json
+from datacheck.model.row_keys import storable_names
+from datacheck.model.sample import Container, Depth, Peeked
+from datacheck.schema.grammar import parse_columns
+from datacheck.schema.model import ANY, FieldSpec, Schema, pixels
 from datacheck.schema.patterns import Template, parse
-from datacheck.schema.pixels import pixels
-from datacheck.schema.values import parse_columns
-from datacheck.sources.attributes import MARK, find
-from datacheck.sources.names import Names
-from datacheck.sources.near import may_be, near_name
 from datacheck.sources.opening import Opener
 from datacheck.sources.values import (
     Look,
@@ -37,6 +36,129 @@ from datacheck.sources.values import (
     read_planar,
     read_value,
 )
+
+
+class Names:
+    """The names of a container's values, asked for when they are needed, and once: some formats walk the whole file.
+
+    Args:
+        container: an opened file.
+    """
+
+    def __init__(self, container: Container) -> None:
+        self._container = container
+        self._found: list[str] | FormatError | None = None
+
+    def below(self, prefix: str = "") -> Sequence[str]:
+        """Return the names that begin with `prefix`, in bytewise order; the header of a CSV table is none.
+
+        Args:
+            prefix: "" or a group with a "/" at its end.
+
+        Raises:
+            FormatError: the file cannot tell them; each call says so again.
+        """
+        if self._found is None:
+            try:
+                self._found = sorted(self._container.names())
+            except FormatError as error:
+                self._found = error
+        if isinstance(self._found, FormatError):
+            raise self._found
+        if self._found == ["columns", "table"]:
+            return ["table"]
+        if not prefix:
+            return self._found
+        start = bisect_left(self._found, prefix)
+        return self._found[start : bisect_left(self._found, f"{prefix[:-1]}0", lo=start)]  # "0" comes behind "/"
+
+
+_OUTER = frozenset({"data", "obs", "observation", "observations"})
+
+
+def folded(name: str) -> str:
+    """Return a name without what near names differ in: case, plural, ``-`` and ``_``, groups of observations."""
+    levels = [level for level in re.split(r"[./]", name.lower().replace("-", "_")) if level]
+    levels = [level for level in levels[:-1] if level not in _OUTER] + levels[-1:]
+    return "/".join("_".join(re.sub(r"(?<=[^s])s$", "", word) for word in level.split("_") if word) for level in levels)
+
+
+def near_name(wanted: str, names: Iterable[str]) -> str:
+    """Return the only name that is near another one, "" where there is none or are several."""
+    found = [name for name in names if folded(name) == folded(wanted)]
+    return found[0] if len(found) == 1 else ""
+
+
+def may_be(container: Container, name: str, spec: FieldSpec) -> bool:
+    """Tell from the header of a value whether it can be what is declared of a field: its kind, and its sizes."""
+    try:
+        shape, dtype = container.peek(name)
+    except (KeyError, FormatError):
+        return False
+    if dtype in {"text", "json"}:
+        return spec.is_text
+    return not spec.is_text and np.dtype(dtype).kind in "biuf" and fits(shape, spec)
+
+
+def fits(shape: Iterable[int], spec: FieldSpec) -> bool:
+    """Tell whether a shape has the axes and sizes that are declared of a field."""
+    sizes, wanted = tuple(shape), spec.shape
+    if wanted is None:
+        return True
+    alike = zip(wanted, sizes, strict=False)
+    return len(wanted) == len(sizes) and all(axis == size for axis, size in alike if isinstance(axis, int))
+
+
+MARK = "@"  # what ``at:`` begins with where a field is an attribute
+
+
+class Attributes:
+    """The attributes of one container; those of groups that several samples share are read once.
+
+    Args:
+        container: an opened file.
+    """
+
+    def __init__(self, container: Container) -> None:
+        self.container = container
+        self._above: dict[str, dict[str, Any]] = {}
+
+    def of(self, group: str = "") -> dict[str, Any]:
+        """Return the attributes that hold for a group: its own, then those of the groups above it and of the file."""
+        group = group.strip("/")
+        if not group:
+            return self._shared("")
+        return self._shared(group.rpartition("/")[0]) | self.container.attrs(group)
+
+    def _shared(self, group: str) -> dict[str, Any]:
+        if group not in self._above:
+            outer = self._shared(group.rpartition("/")[0]) if group else {}
+            self._above[group] = outer | self.container.attrs(group)
+        return self._above[group]
+
+
+def find(attrs: Mapping[str, Any], path: str) -> Any:
+    """Return an attribute, or what a dotted path names in one that is JSON text; None where there is none.
+
+    Args:
+        attrs: attributes by name.
+        path: ``problem_info.language_instruction``; the longest name that there is counts.
+
+    Raises:
+        FormatError: the attribute is no JSON text although the path goes on.
+    """
+    parts = path.split(".")
+    for count in range(len(parts), 0, -1):
+        name = ".".join(parts[:count])
+        if name in attrs:
+            value = attrs[name]
+            if count < len(parts) and isinstance(value, str):
+                value = parse_json(value.encode("utf-8", "surrogateescape"))
+            for part in parts[count:]:
+                value = value.get(part) if isinstance(value, dict) else None
+            return value
+    return None
+
 
 Values = dict[str, Any]
 Later = Callable[[str, Peeked], bool]

@@ -1,21 +1,56 @@
-"""Groups of a container are the samples: ``/data/demo_*`` of a LIBERO file, ``/{id}`` of a cache, keys of a shard."""
+"""One file is one sample: a pickle per frame, an ``.npy`` per scene with its companions, an HDF5 file per episode."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
 
 from datacheck.errors import FormatError, SchemaError
-from datacheck.numbered import storable_names
-from datacheck.sample import Container, Origin, Piece
+from datacheck.model.row_keys import storable_names
+from datacheck.model.sample import Column, Container, Origin, Piece
 from datacheck.schema.model import FieldSpec
 from datacheck.schema.patterns import Template, parse
-from datacheck.sources.attributes import Attributes
-from datacheck.sources.base import Item, Part, Source, Unread
-from datacheck.sources.facts import About
-from datacheck.sources.fields import Shelf
-from datacheck.sources.names import Names
+from datacheck.sources.base import About, Item, Part, Source, Unread
+from datacheck.sources.fields import Attributes, Names, Shelf
+from datacheck.sources.lines import Spans
+from datacheck.sources.row_slices import LEAST_BYTES, Array, Span, Strips, StripSource, per_sample
 from datacheck.sources.values import read_value
+
+
+class FileSource(Source):
+    """Samples that are whole files; the key is the file's path."""
+
+    def parts(self, item: Item, shelf: Shelf) -> Iterator[Part]:
+        """Yield the one sample of the file.
+
+        Raises:
+            FormatError: the file cannot be read.
+        """
+        for key in [item.path] if item.keys is None else item.keys:
+            yield self._piece(item, shelf) if key == item.path else Unread(key, "DC101", f"not a sample of {item.path}")
+
+    def _piece(self, item: Item, shelf: Shelf) -> Part:
+        fields, facts = self.way(item.split)
+        with self.opened(item, fields.hint) as container:
+            known = Names(container)
+            values = fields.read(container, "", known)
+            self.left_out(item.path, values)
+            attrs = container.attrs() if fields.reads_attributes or facts.oriented else {}
+            fields.add_noted(values, attrs)
+            others = self.others(item, container, values, known=known)
+        about = About(item.path, item.path, "", item.names, item.nbytes)
+        try:
+            absent = self.with_companions(values, item, item.names, shelf)
+        except FormatError as error:
+            return Unread(item.path, error.code, str(error), facts.group(about))
+        told, group = self.facts(item, about, values, attrs)
+        return Piece(item.path, others | fields.drop_unasked(values), Origin(item.path), group, told | absent)
+
 
 NO_GROUP = "holds no group like"
 _TEXT = FieldSpec(dtype="json")
@@ -134,3 +169,82 @@ class KeySource(GroupSource):
 
     def _groups(self, container: Container) -> dict[str, tuple[str, dict[str, str]]]:
         return {key: (at, {}) for key, at in storable_names(container.keys()).items()}
+
+
+class RowSource(StripSource):
+    """Samples that are entries of the first axis of every field."""
+
+    def spans(self, item: Item, container: Container, strips: Strips) -> tuple[Array, Sequence[Span]]:
+        """Return one span per row, counted from 0.
+
+        Raises:
+            FormatError: the fields differ in length.
+        """
+        del container
+        declared = [name for name in strips.lengths if name in strips.declared]
+        lengths = {name: strips.lengths[name] for name in declared or strips.lengths if strips.lengths[name] >= 0}
+        if not lengths:
+            msg = "holds none of the fields, so there are no rows"
+            raise FormatError(msg)
+        total = Counter(lengths.values()).most_common(1)[0][0]
+        first = min(name for name, length in lengths.items() if length == total)
+        if not declared and set(lengths.values()) != {total}:
+            said = ", ".join(f"{name} {length}" for name, length in sorted(lengths.items()))
+            msg = f"its arrays differ in length ({said}); name the fields that are cut into rows"
+            raise FormatError(msg)
+        self.check_count(item, total)
+        strips.keep(total, f"{first} has {total}")
+        return np.arange(total), Spans(range(total))
+
+    def cut_when_read(self, item: Item) -> bool:
+        """Return whether the file is large; one with companions or columns, which are read whole, is not cut."""
+        fields, _ = self.way(item.split)
+        alone = not fields.companions and not fields.columns
+        return item.keys is None and item.nbytes >= LEAST_BYTES and alone
+
+    def column(self, value: Any, lengths: Array) -> Column:
+        """Return the column of samples that are one row each."""
+        if isinstance(value, list):
+            return per_sample(value)
+        if value.ndim == 1:
+            return Column(value)
+        size = value.shape[1]
+        rows = value.reshape(len(value) * size, *value.shape[2:])
+        return Column(rows, np.full(len(lengths), size, dtype=np.int64))
+
+
+class RaggedSource(StripSource):
+    """Samples that are rows ``[ends[i-1], ends[i])`` of every field; ``each: "ends:meta/episode_ends"``."""
+
+    @property
+    def ends(self) -> str:
+        """The name of the array of ends."""
+        return (self.schema.samples.each or "").removeprefix("ends:").strip("/")
+
+    def spans(self, item: Item, container: Container, strips: Strips) -> tuple[Array, list[Span]]:
+        """Return one span per episode, counted from 0.
+
+        Raises:
+            FormatError: there are no ends, they do not ascend, or a field ends elsewhere.
+        """
+        ends = read_value(container, self.ends, FieldSpec(dtype="int64"), self.ends)
+        if not isinstance(ends, np.ndarray) or ends.ndim != 1 or ends.dtype.kind not in "iu":
+            found = "nothing" if ends is None else "no list of whole numbers"
+            msg = f"{self.ends}: found {found} where the ends of the episodes should be"
+            raise FormatError(msg)
+        self.check_count(item, len(ends))
+        stops = [0, *map(int, ends)]
+        falls = next((i for i, (a, b) in enumerate(pairwise(stops)) if b < a), None)
+        if falls is not None:
+            msg = f"{self.ends}: entry {falls} is {stops[falls + 1]}, less than the one before it ({stops[falls]})"
+            raise FormatError(msg)
+        strips.leave_out(self.ends)
+        strips.keep(stops[-1], f"{self.ends} ends at {stops[-1]}")
+        return np.arange(len(ends)), list(pairwise(stops))
+
+    def column(self, value: Any, lengths: Array) -> Column:
+        """Return the column of samples of these lengths."""
+        if isinstance(value, list):
+            stops = np.concatenate([[0], np.cumsum(lengths)])
+            return Column.of([value[a:b] for a, b in pairwise(stops)])
+        return Column(value, lengths)

@@ -6,15 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from datacheck.errors import SchemaError
-from datacheck.sample import Depth
+from datacheck.model.sample import Depth
 from datacheck.schema.model import Schema
 from datacheck.sources.base import Source
-from datacheck.sources.episodes import EpisodeSource
-from datacheck.sources.files import FileSource
-from datacheck.sources.groups import GroupSource, KeySource
+from datacheck.sources.groups import FileSource, GroupSource, KeySource, RaggedSource, RowSource
+from datacheck.sources.lerobot import EpisodeSource
 from datacheck.sources.lines import LineSource
-from datacheck.sources.ragged import RaggedSource
-from datacheck.sources.rows import RowSource
 
 _WORDS: dict[str, type[Source]] = {"line": LineSource, "row": RowSource, "key": KeySource, "episode": EpisodeSource}
 

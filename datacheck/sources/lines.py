@@ -1,7 +1,4 @@
-"""Lines of a JSON-lines file or sentences of a CoNLL-U file are the samples, read as a stream.
-
-Files of many gigabytes are fine.
-"""
+"""Many parsed JSON records at once to columns: what `FieldMap.of_record` makes of them one by one."""
 
 from __future__ import annotations
 
@@ -13,15 +10,74 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats import conllu, jsonl
 from datacheck.formats.base import check_lines
-from datacheck.numbered import Numbered
+from datacheck.model.row_keys import Numbered
+from datacheck.model.sample import Block, Column, signature
 from datacheck.runtime.beneath import File
-from datacheck.sample import Block, Column, signature
-from datacheck.sources.base import BLOCK_SAMPLES, Array, Item, Part, Source, Unread, unchanged
-from datacheck.sources.bulk import Bulk
-from datacheck.sources.facts import About
-from datacheck.sources.fields import Shelf, Values
-from datacheck.sources.records import grouped
-from datacheck.sources.values import check_written
+from datacheck.schema.model import FieldSpec
+from datacheck.sources.base import BLOCK_SAMPLES, About, Array, Item, Part, Source, Unread, unchanged
+from datacheck.sources.fast_jsonl import Bulk
+from datacheck.sources.fields import FieldMap, Shelf, Values
+from datacheck.sources.values import cast_all, check_written, is_rows
+
+Record = dict[str, Any]
+Columns = dict[str, Column]
+
+
+def grouped(fields: FieldMap, records: Sequence[Record]) -> Iterator[tuple[list[int] | None, Columns | None]]:
+    """Yield (positions, columns) for every group of records whose fields are of one signature.
+
+    Args:
+        fields: which key is which field.
+        records: parsed objects.
+
+    Yields:
+        The positions within `records` (None: all of them), ascending, and their columns by field in name order. None
+        for columns: these must be read one by one, because they hold lists of numbers, or what no column can hold.
+    """
+    specs, values = {}, {}
+    try:
+        for name, spec, found in fields.of_records(records):
+            specs[name], values[name] = spec, found
+    except FormatError:
+        yield list(range(len(records))), None
+        return
+    kinds = [list(map(type, values[name])) for name in sorted(values)]
+    if all(len(set(kind)) == 1 for kind in kinds):
+        yield None, _columns(specs, values)
+        return
+    together: dict[tuple[type, ...], list[int]] = {}
+    for place, kind in enumerate(zip(*kinds, strict=True)):
+        together.setdefault(kind, []).append(place)
+    for places in together.values():
+        yield places, _columns(specs, {name: [found[i] for i in places] for name, found in values.items()})
+
+
+def _columns(specs: dict[str, FieldSpec], values: dict[str, list[Any]]) -> Columns | None:
+    """Return the columns of values that are of one type for each field; fields that are None throughout are absent."""
+    columns = {}
+    for name in sorted(values):
+        found, spec = values[name], specs[name]
+        if found[0] is None:
+            continue
+        if isinstance(found[0], list) and is_rows(spec):
+            return None
+        try:
+            column = _column(found, spec)
+        except (FormatError, OverflowError, TypeError):
+            return None
+        if column is None:
+            return None
+        columns[name] = column
+    return columns
+
+
+def _column(values: list[Any], spec: FieldSpec) -> Column | None:
+    if isinstance(values[0], bool | int | float) and not spec.is_text:
+        dtype = {bool: np.bool_, int: np.int64, float: np.float64}[type(values[0])]
+        array = cast_all(np.array(values, dtype=dtype), spec)
+        return None if array is None else Column(array)
+    return Column.of(values)
+
 
 _CUT_BYTES = 16 << 20
 _LEAST_BYTES = 4 << 20  # of files are met before Arrow is loaded: to read so much without it takes as long

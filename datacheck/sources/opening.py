@@ -10,15 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.aligned import empty
-from datacheck.digest import Digester, digest_bytes
 from datacheck.errors import FormatError
 from datacheck.formats.base import HEAD_BYTES, Format, Hint, Table, format_of, open_container, parse_container
-from datacheck.runtime.beneath import File
-from datacheck.runtime.sparse import HOLE_BYTES, check_holes
-from datacheck.sample import Container
-from datacheck.sources.entries import locate
-from datacheck.sources.roots import Roots
+from datacheck.model.sample import Container
+from datacheck.runtime.aligned import empty
+from datacheck.runtime.beneath import HOLE_BYTES, File, check_holes
+from datacheck.runtime.hashing import Digester, digest_bytes
+from datacheck.sources.roots import Roots, locate
 from datacheck.sources.values import Turned
 
 Array = np.ndarray[Any, Any]

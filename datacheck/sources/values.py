@@ -13,7 +13,7 @@ from datacheck.errors import FormatError
 from datacheck.formats import limits
 from datacheck.formats.parsed import rectangular, to_json
 from datacheck.formats.textfile import Columns
-from datacheck.sample import Container, Peeked
+from datacheck.model.sample import Container, Peeked
 from datacheck.schema.model import FieldSpec
 
 Array = np.ndarray[Any, Any]

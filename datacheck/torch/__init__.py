@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from datacheck.registry import require, resolve
+from datacheck.plugins import require, resolve
 
 _HOME = {
-    "Budget": "datacheck.torch.budget",
+    "Budget": "datacheck.torch.resampling",
     "CachedDataset": "datacheck.torch.dataset",
     "CachedLoader": "datacheck.torch.loader",
     "EvalSampler": "datacheck.torch.evaluation",
@@ -28,7 +28,7 @@ _HOME = {
     "probe_coverage": "datacheck.torch.probes",
     "probe_label_shift": "datacheck.torch.probes",
     "probe_units": "datacheck.torch.probes",
-    "worker_context": "datacheck.torch.workers",
+    "worker_context": "datacheck.torch.loader",
 }
 
 __all__ = sorted(_HOME)

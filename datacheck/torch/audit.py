@@ -1,22 +1,264 @@
-"""A user's own dataset in an expendable child: built, read, asked again (`scan.loader`).
-
-The child imports the user's module, and PyTorch only if that module does. Whatever the dataset does (raise, hang, take
-all memory, end the process) happens here; what leaves is named values, digests and sentences.
-"""
+"""The dataset of a user's factory in this process: built under known conditions, and watched."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import os
 import random
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from datacheck.child import end_with_parent
-from datacheck.torch.factory import Beat, Opened, Task, error_said, opened_here, seed_all, where_raised
+from datacheck.errors import UsageError
+from datacheck.plugins import resolve
 from datacheck.torch.served import RefusedError, digests, named
+from datacheck.workers.child import end_with_parent, limit_memory
+
+Beat = Callable[[int], None]
+Task = dict[str, Any]
+
+_SEED_MASK = 2**32 - 1
+_DETOURS = 8  # calls of __getitem__ inside one that are remembered
+_LONGEST = 1_000_000_000
+_INNER = 16  # datasets inside a dataset that are watched
+_LIBRARY = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+@dataclass(frozen=True, eq=False)
+class Detour:
+    """A dataset, asked for one index, asked itself for another: that index, what came, and who it was."""
+
+    index: int
+    sample: Any
+    inner: bool
+
+
+@dataclass(eq=False)
+class Opened:
+    """The dataset of this process.
+
+    Args:
+        dataset, length: what the factory returned.
+        detours: of the dataset, or of one inside it, while a sample is made; the outermost last.
+        asked: (object, index) of the calls under way.
+    """
+
+    dataset: Any
+    length: int
+    detours: list[Detour] = field(default_factory=list)
+    asked: list[tuple[int, Any]] = field(default_factory=list)
+
+
+_HERE: dict[str, Opened] = {}
+
+
+def open_dataset(task: Task, beat: Beat) -> dict[str, Any]:
+    """Build the dataset.
+
+    Args:
+        task: factory (``module:function``), memory_b, and what may decide its samples: seed (of the global
+            generators), listing ("reversed": directories list their names the other way round).
+        beat: not called: building is one step.
+
+    Returns:
+        length; torch: whether PyTorch is in use.
+
+    Raises:
+        UsageError: there is no such factory, it raises, or what it returns is no map-style dataset.
+    """
+    del beat
+    opened = opened_here(task)
+    return {"length": opened.length, "torch": "torch" in sys.modules}
+
+
+def opened_here(task: Task) -> Opened:
+    """Return the dataset of this process, built the first time; see `open_dataset`."""
+    if "dataset" not in _HERE:
+        name = str(task["factory"])
+        if task.get("listing") == "reversed":
+            _reverse_listings()
+        factory = _resolved(name)
+        limit_memory(int(task["memory_b"]), mapped=False)
+        seed_all(int(task["seed"]))
+        _HERE["dataset"] = _built(name, factory)
+        seed_all(int(task["seed"]))
+    return _HERE["dataset"]
+
+
+def _resolved(name: str) -> Any:
+    try:
+        factory = resolve(name)
+    except UsageError as error:
+        where = where_raised(error.__cause__) if error.__cause__ is not None else ""
+        hint = " It is imported from the working folder or PYTHONPATH." if "No module named" in str(error) else ""
+        msg = f"--loader {str(error).removesuffix('. Mend it.')}{f' ({where})' if where else ''}{hint}"
+        raise UsageError(msg) from error
+    if not callable(factory):
+        msg = f"--loader {name}: is {_a(factory)}, not a function that returns a dataset. Write def make(): return ..."
+        raise UsageError(msg)
+    return factory
+
+
+def _built(name: str, factory: Any) -> Opened:
+    try:
+        dataset = factory()
+    except MemoryError:
+        raise
+    except BaseException as error:
+        msg = f"--loader {name}: raises {_told(error)}. Call it without arguments to see the whole traceback."
+        raise UsageError(msg) from error
+    if not hasattr(type(dataset), "__getitem__") or not hasattr(type(dataset), "__len__"):
+        lacks = "__len__" if hasattr(type(dataset), "__getitem__") else "__getitem__"
+        msg = (
+            f"--loader {name}: returns {_a(dataset)} without {lacks}. A map-style dataset has __len__ and __getitem__."
+        )
+        raise UsageError(msg)
+    try:
+        length = len(dataset)
+    except MemoryError:
+        raise
+    except BaseException as error:
+        msg = f"--loader {name}: len() of what it returns raises {_told(error)}."
+        raise UsageError(msg) from error
+    if length == 0:
+        msg = f"--loader {name}: its dataset is empty (len 0). Check the paths that it reads, relative to {Path.cwd()}."
+        raise UsageError(msg)
+    if length > _LONGEST:
+        msg = f"--loader {name}: its dataset says that it has {length:,} samples; at most {_LONGEST:,} are read."
+        raise UsageError(msg)
+    opened = Opened(dataset, length)
+    _watch(opened)
+    return opened
+
+
+def _a(value: Any) -> str:
+    return f"an object of type {type(value).__qualname__}"
+
+
+def _watch(opened: Opened) -> None:
+    """Notice when a dataset, the user's or one that it wraps, is asked for one index and asks itself for another."""
+    objects = _datasets(opened.dataset)
+    own = {id(found) for found in objects}
+    for kind in {type(found) for found in objects}:
+        with contextlib.suppress(AttributeError, TypeError):  # a built-in type: it has no such habits
+            kind.__getitem__ = _watched(kind.__getitem__, own, opened)
+
+
+def _watched(original: Callable[[Any, Any], Any], own: set[int], opened: Opened) -> Callable[[Any, Any], Any]:
+    @functools.wraps(original)
+    def watched(self: Any, index: Any) -> Any:
+        who = id(self)
+        if who not in own:
+            return original(self, index)
+        before = [asked for whose, asked in opened.asked if whose == who]
+        opened.asked.append((who, index))
+        try:
+            sample = original(self, index)
+        finally:
+            opened.asked.pop()
+        if before and len(opened.detours) < _DETOURS and _another(index, before[-1], len(self)):
+            opened.detours.append(Detour(int(index) % len(self), sample, self is not opened.dataset))
+        return sample
+
+    return watched
+
+
+def _another(index: Any, asked: Any, length: int) -> bool:
+    whole = isinstance(index, int | np.integer) and isinstance(asked, int | np.integer)
+    return whole and length > 0 and index % length != asked % length
+
+
+def _datasets(dataset: Any) -> list[Any]:
+    """Return the dataset and those that it wraps (Subset.dataset, ConcatDataset.datasets, a user's own attribute)."""
+    found = [dataset]
+    for outer in found:
+        inner: list[Any] = []
+        for value in getattr(outer, "__dict__", {}).values():
+            inner += value[:_INNER] if isinstance(value, list | tuple) else [value]
+        found += [v for v in inner if _is_dataset(v) and not any(v is known for known in found)][: _INNER - len(found)]
+    return found
+
+
+def _is_dataset(value: Any) -> bool:
+    kind = type(value)
+    utils = sys.modules.get("torch.utils.data")
+    if utils is not None and isinstance(value, utils.Dataset):
+        return hasattr(kind, "__getitem__") and hasattr(kind, "__len__")
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    theirs = file is not None and not str(file).startswith(_LIBRARY)
+    return theirs and hasattr(kind, "__getitem__") and hasattr(kind, "__len__")
+
+
+def _reverse_listings() -> None:
+    """Let directories list their names in another order, as another copy of the folder may."""
+    list_names, scan = os.listdir, os.scandir
+
+    class Reversed:
+        def __init__(self, path: Any = ".") -> None:
+            with scan(path) as found:
+                self._entries = iter(list(found)[::-1])
+
+        def __iter__(self) -> Iterator[Any]:
+            return self._entries
+
+        def __next__(self) -> Any:
+            return next(self._entries)
+
+        def __enter__(self) -> Reversed:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.close()
+
+        def close(self) -> None:
+            self._entries = iter(())
+
+    def reversed_names(path: Any = ".") -> list[Any]:
+        return list_names(path)[::-1]
+
+    os.listdir = reversed_names
+    os.scandir = Reversed  # type: ignore[assignment]  # os.walk, glob and pathlib ask these two
+
+
+def seed_all(seed: int) -> None:
+    """Seed the generators that a whole process shares: Python's, NumPy's and, where it is in use, PyTorch's."""
+    random.seed(seed)
+    np.random.seed(seed & _SEED_MASK)  # noqa: NPY002  the global one is what is in question
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(seed)
+
+
+def error_said(error: BaseException) -> str:
+    """Return type and message of an error on one line."""
+    try:
+        words = " ".join(str(error).split())[:200].encode("utf-8", "backslashreplace").decode()
+    except Exception:  # noqa: BLE001  the user's own __str__
+        words = ""
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def _told(error: BaseException) -> str:
+    where = where_raised(error)
+    return error_said(error) + (f" ({where})" if where else "")
+
+
+def where_raised(error: BaseException | None) -> str:
+    """Return the line of the user's own code that an error came from: ``loaders.py:31 in __getitem__``."""
+    if error is None:
+        return ""
+    ours = str(Path(__file__).parents[1])
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((ours, "<"))]
+    theirs = [f for f in frames if not f.filename.startswith(_LIBRARY)] or frames
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{Path(error.filename).name}:{error.lineno}"
+    return f"{Path(theirs[-1].filename).name}:{theirs[-1].lineno} in {theirs[-1].name}" if theirs else ""
 
 
 def _states() -> dict[str, Any]:

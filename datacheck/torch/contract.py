@@ -11,22 +11,20 @@ import numpy as np
 import torch
 from torch import distributed
 
-from datacheck.digest import shortened
 from datacheck.errors import BatchError, UsageError
-from datacheck.finding import Finding, Level, Severity
-from datacheck.judging.bench import Bench
-from datacheck.judging.judge import judge
-from datacheck.judging.select import Choice, choose_rules, measures_of, of_samples
-from datacheck.judging.served import served
+from datacheck.model.finding import Finding, Level, Severity
+from datacheck.model.sample import Origin, Piece, stack
+from datacheck.model.table import CHECKED, Table, concatenate
 from datacheck.rules import rules_for
-from datacheck.sample import Origin, Piece, stack
+from datacheck.rules.engine import judge
+from datacheck.rules.measurement import Bench
+from datacheck.rules.selection import Choice, choose_rules, measures_of, of_samples, served
+from datacheck.runtime.hashing import shortened
 from datacheck.schema.load import load_schema
 from datacheck.schema.model import ANY, Schema
-from datacheck.table import CHECKED, Table, concatenate
-from datacheck.tokens import Tokenizer
+from datacheck.tokenization import Tokenizer
 from datacheck.torch.order import whole_number
-from datacheck.torch.served import RefusedError
-from datacheck.torch.unbatch import Values, by_place, is_empty, is_of_windows, samples_of
+from datacheck.torch.served import RefusedError, Values, by_place, is_empty, is_of_windows, samples_of
 
 _UNREADABLE, _EMPTY, _MISSING, _CONTRACT = "DC101", "DC103", "DC121", "DC905"
 _OF_EPISODES = frozenset({"DC501"})  # a window is shorter than an episode may be

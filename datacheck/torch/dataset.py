@@ -11,22 +11,19 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from datacheck.cache import Cache, Windows, limits, open_cache
-from datacheck.cache.documents import STEP_BYTES
+from datacheck.cache import Cache, Windows, open_cache, parsing
 from datacheck.cache.find import choose_cache
-from datacheck.cache.place import Verify
+from datacheck.cache.manifest import Verify
+from datacheck.cache.parsing import STEP_BYTES
 from datacheck.cache.reader import Io
 from datacheck.cache.windows import WindowIndex
-from datacheck.digest import digest_bytes, digest_value
 from datacheck.errors import UsageError, spelled
-from datacheck.torch.budget import Budget, budget_of
-from datacheck.torch.buffers import Buffers, Memory
+from datacheck.runtime.hashing import digest_bytes, digest_value
 from datacheck.torch.collate import Batch, Column, Ragged, Row, Views, collate_rows
-from datacheck.torch.epoch import SharedEpoch
 from datacheck.torch.order import MAX_SEED, items_of, whole_number
-from datacheck.torch.parts import in_parts
-from datacheck.torch.resample import Attempts, Items, Policy, takes_random
-from datacheck.torch.sampler import Sampler
+from datacheck.torch.prefetch import Buffers, Memory, in_parts
+from datacheck.torch.resampling import Attempts, Budget, Items, Policy, budget_of, takes_random
+from datacheck.torch.sampler import Sampler, SharedEpoch
 
 Array = np.ndarray[Any, Any]
 
@@ -312,7 +309,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
 
     def _check_windows(self, count: int) -> None:
         """Refuse a batch of more memory than a cache may ask for: windows overlap, and what pads them is not stored."""
-        size, most = count * self._window_bytes, limits.WINDOWS_BYTES
+        size, most = count * self._window_bytes, parsing.WINDOWS_BYTES
         if size > most:
             msg = (
                 f"{self._path}: {count:,} windows as the cache cuts them take {size:,} bytes; at most {most:,} are "

@@ -14,7 +14,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from datacheck.errors import IncompleteError
 from datacheck.torch.order import MAX_ITEMS, whole_number
-from datacheck.torch.sharded import placed, refuse_second_sharding
+from datacheck.torch.sampler import placed, refuse_second_sharding
 
 Array = np.ndarray[Any, Any]
 

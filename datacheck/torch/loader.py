@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import multiprocessing
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing.context import BaseContext
 from typing import Any
 from weakref import ref
 
@@ -12,14 +16,12 @@ import numpy.ma  # noqa: F401  np.unique loads it late; of a thread that does, a
 import torch
 from torch.utils.data import default_collate
 
-from datacheck.cpus import usable_cpus
 from datacheck.errors import UsageError
-from datacheck.torch.ahead import Make, made_ahead
-from datacheck.torch.buffers import Buffers, Memory, pinned
+from datacheck.runtime.machine import usable_cpus
 from datacheck.torch.dataset import CachedDataset
-from datacheck.torch.epoch import tell_epoch
 from datacheck.torch.order import whole_number
-from datacheck.torch.sampler import Sampler
+from datacheck.torch.prefetch import Buffers, Make, Memory, made_ahead, pinned
+from datacheck.torch.sampler import Sampler, tell_epoch
 
 Collate = Callable[[Any], Any]
 
@@ -307,3 +309,47 @@ def _mapped(batch: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     if isinstance(batch, list | tuple):
         return type(batch)(_mapped(value, change) for value in batch)
     return batch
+
+
+class _Flag:
+    """An event without a lock: one process sets it, the others only look.
+
+    Args:
+        context: how the processes are started.
+    """
+
+    def __init__(self, context: BaseContext) -> None:
+        self._set = context.RawValue("b", 0)
+
+    def set(self) -> None:
+        """Say so."""
+        self._set.value = 1
+
+    def is_set(self) -> bool:
+        """Return whether it was said."""
+        return bool(self._set.value)
+
+
+def worker_context(start: str | None = None) -> Any:
+    """Return what `DataLoader` takes as `multiprocessing_context`, so that it waits for no lock of a worker that ended.
+
+    Args:
+        start: "fork", "spawn" or "forkserver"; None: as `multiprocessing` starts processes here.
+
+    Raises:
+        UsageError: processes are not started in this way here.
+
+    Notes:
+        A worker asks again and again whether it should end, by a `multiprocessing.Event`. Its lock is never released by
+        a worker that is killed (out of memory) or gets a Ctrl-C while it asks; the DataLoader, which wants to tell that
+        the worker has died, then waits for ever. This event has no lock, and the DataLoader raises. Batches and their
+        order are the same. Other waits of a DataLoader stay as they are.
+    """
+    allowed = multiprocessing.get_all_start_methods()  # of which the first is the default
+    method = (multiprocessing.get_start_method(allow_none=True) or allowed[0]) if start is None else start
+    if method not in allowed:
+        msg = f"start={start!r} is no way to start processes here: {', '.join(allowed)}"
+        raise UsageError(msg)
+    context: Any = copy.copy(multiprocessing.get_context(method))
+    context.Event = partial(_Flag, context)
+    return context

@@ -9,10 +9,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from torch.utils.data import Dataset
 
-from datacheck.digest import digest_value
 from datacheck.errors import UsageError
+from datacheck.runtime.hashing import digest_value
 from datacheck.torch.collate import interleaved
-from datacheck.torch.epoch import SharedEpoch, tell_epoch
 from datacheck.torch.order import (
     MAX_ITEMS,
     MAX_SEED,
@@ -25,6 +24,7 @@ from datacheck.torch.order import (
     permuted,
     whole_number,
 )  # fmt: skip
+from datacheck.torch.sampler import SharedEpoch, tell_epoch
 
 Stop = Literal["first_exhausted", "all_exhausted"]
 

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import xxhash
 
-from datacheck.cache.indices import all_below, sample_numbers
-from datacheck.digest import digest_bytes, digest_value
+from datacheck.cache.shard_maps import all_below, sample_numbers
 from datacheck.errors import UsageError
+from datacheck.runtime.hashing import digest_bytes, digest_value
 
 Array = np.ndarray[Any, Any]
 Key: TypeAlias = tuple[int, int, int, int]  # seed, epoch, purpose, number

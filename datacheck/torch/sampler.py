@@ -1,19 +1,122 @@
-"""Batches of indices for a plain DataLoader: one order for all ranks and workers, resumed at any step."""
+"""Which rank this is; and batches that are sharded already, which Accelerate would shard again and lose."""
 
 from __future__ import annotations
 
+import inspect
+import mmap
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import dataclass
+from multiprocessing.context import get_spawning_popen
 from typing import Any, Literal
 
 import numpy as np
+import torch
+from torch import distributed
+from torch.utils.data import ConcatDataset, Subset
 from torch.utils.data import Sampler as TorchSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from datacheck.errors import UsageError
-from datacheck.torch.epoch import tell_epoch
 from datacheck.torch.order import Array, Order, fingerprint_of, length_of, pack, whole_number
-from datacheck.torch.sharded import placed, refuse_second_sharding
+
+_DEEP = 16  # calls between what shards and what it asks for batches
+
+
+def placed(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
+    """Return rank and number of ranks: those given, else those of the process group, else 0 of 1.
+
+    Raises:
+        UsageError: they are no such numbers.
+    """
+    running = distributed.is_available() and distributed.is_initialized()
+    if (rank is None) != (world_size is None):
+        msg = f"rank={rank!r}, world_size={world_size!r}: give both or none"
+        raise UsageError(msg)
+    if rank is None or world_size is None:
+        return (distributed.get_rank(), distributed.get_world_size()) if running else (0, 1)
+    world_size = whole_number("world_size", world_size, least=1)
+    return whole_number("rank", rank, most=world_size - 1), world_size
+
+
+def refuse_second_sharding(world_size: int) -> None:
+    """Refuse to give batches of one rank of several to what shards them among the ranks.
+
+    Raises:
+        UsageError: what asks is a loader that Accelerate's `prepare` made, in a run of several processes.
+
+    Notes:
+        Nothing on a batch sampler tells Accelerate that it is sharded, and nothing tells a batch sampler who asks; so
+        the callers are looked at.
+
+    Reference:
+        https://github.com/huggingface/accelerate/issues/4199
+    """
+    accelerate = sys.modules.get("accelerate.data_loader")
+    if world_size == 1 or accelerate is None:
+        return
+    kinds = (accelerate.BatchSamplerShard, accelerate.DataLoaderDispatcher)
+    frame = inspect.currentframe()
+    for _ in range(_DEEP):
+        if frame is None:
+            return
+        asks = frame.f_locals.get("self")
+        if type(asks) in kinds and getattr(asks, "num_processes", world_size) > 1:
+            msg = (
+                f"accelerator.prepare() shards what is the part of one of {world_size} ranks already: of {world_size} "
+                f"samples {world_size - 1} would be lost. Leave the loader out of prepare(), or give the sampler "
+                "rank=0, world_size=1."
+            )
+            raise UsageError(msg)
+        frame = frame.f_back
+
+
+def tell_epoch(dataset: Any, epoch: int) -> None:
+    """Set the epoch of a dataset that has one, also of those in a `Subset` or `ConcatDataset` of PyTorch."""
+    if callable(tell := getattr(dataset, "set_epoch", None)):
+        tell(epoch)
+    elif isinstance(dataset, Subset):
+        tell_epoch(dataset.dataset, epoch)
+    elif isinstance(dataset, ConcatDataset):
+        for one in dataset.datasets:
+            tell_epoch(one, epoch)
+
+
+class SharedEpoch:
+    """A number that this process sets and its workers read.
+
+    Notes:
+        Forked workers share anonymous memory; spawned ones share a file of /dev/shm, made when the first is spawned.
+        A copy, pickled or deep, begins with the same number and goes its own way.
+    """
+
+    def __init__(self, epoch: int = 0) -> None:
+        self._cell = torch.frombuffer(mmap.mmap(-1, 8), dtype=torch.int64)
+        self._cell[0] = epoch
+
+    def get(self) -> int:
+        """Return the epoch."""
+        return int(self._cell.item())
+
+    def set(self, epoch: int) -> None:
+        """Set the epoch, 0 or more.
+
+        Raises:
+            UsageError: it is no such number.
+        """
+        self._cell[0] = whole_number("epoch", epoch)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if get_spawning_popen() is not None:  # on its way to a spawned worker
+            self._cell.share_memory_()
+        return self.__dict__
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        cell = state["_cell"]
+        SharedEpoch.__init__(self, int(cell.item()))
+        if cell.is_shared():  # else it was pickled for no worker, and those of this process are to share a new one
+            self._cell = cell
+
 
 VERSION = 1  # of the state
 _AHEAD = 8192  # positions that are put in order at once: one by one costs a hundred times as much

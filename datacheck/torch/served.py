@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 import xxhash
 
-from datacheck.digest import canonical_json
+from datacheck.runtime.hashing import canonical_json
 
 Array = np.ndarray[Any, Any]
 Named = dict[str, Any]
@@ -206,3 +206,202 @@ def _json(value: Any) -> bytes:
         return canonical_json(value)
     except ValueError:  # NaN
         return repr(value).encode("utf-8", "surrogatepass")
+
+
+Values = dict[str, Any]
+
+_BESIDE = ("_offset", "_mask", "_is_pad", "_is_present")  # what a collate function says of a field
+_PAD = "_is_pad"
+
+
+def samples_of(
+    batch: Any, fields: Mapping[str, str], steps: Collection[str] = (), *, rest: bool = False
+) -> list[Values]:
+    """Return the samples of a batch: arrays, texts and JSON values by field.
+
+    Args:
+        batch: a dict (nested ones are joined with ``/``) of tensors, arrays or lists with one entry per sample, a tuple
+            or list of these (names ``0``, ``1``, ...), a single one (``0``), or a list of dicts, one per sample, which
+            a part of a tuple may also be (``1/boxes``). With
+            `<name>_offset` beside it a field is ragged (rows of all samples, and where each ends); with `<name>_mask`
+            it is padded; rows where `<name>_is_pad` is True are no data; samples where `<name>_is_present` is False
+            lack it.
+        fields: those to look for, and what else they may be called in the batch ("" is nothing else).
+        steps: fields whose padded steps stay, for they have a fixed number of steps.
+        rest: look at all other names, too.
+
+    Raises:
+        RefusedError: it is no such batch, or its parts disagree.
+    """
+    parts: dict[str, Any] = _of_rows(batch, fields) if _is_rows(batch) else parts_of(batch)
+    inner = {place for name in (*fields, *fields.values()) for place in _heads(name)} - fields.keys()
+    for name in [name for name in parts if name in inner and _is_rows(parts[name])]:
+        parts |= _of_rows(parts.pop(name), fields, f"{name}/")
+    beside = {name + end for name in parts for end in _BESIDE} - fields.keys()
+    others = {name: value for name, value in parts.items() if name in beside and _length(value) >= 0}
+    columns: dict[str, list[Any]] = {}
+    for name, field in _found(parts, fields, beside, rest=rest).items():
+        if (column := _column(name, parts[name], others, keep=field in steps)) is not None:
+            columns[field] = column
+    lengths = {field: len(column) for field, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        words = ", ".join(f"{field} {count}" for field, count in lengths.items())
+        msg = f"the fields of a batch have one entry per sample; found {words}"
+        raise RefusedError(msg)
+    count = next(iter(lengths.values()), _count(parts, beside))
+    return [{field: c[i] for field, c in columns.items() if c[i] is not None} for i in range(count)]
+
+
+def by_place(batch: Any, fields: Mapping[str, str]) -> Any:
+    """Return a tuple of dicts as a dict of its places, where fields are named by them (``0/image``).
+
+    Notes:
+        Nothing but these names tells it from a list of samples; anything else is returned as it is.
+    """
+    if not _is_rows(batch):
+        return batch
+    places = {str(place) for place in range(len(batch))}
+    named_so = any(name.partition("/")[0] in places for name in (*fields, *fields.values()) if "/" in name)
+    return {str(place): part for place, part in enumerate(batch)} if named_so else batch
+
+
+def parts_of(batch: Any) -> dict[str, Any]:
+    """Return the parts of a batch by name; of a list of dicts those of the first.
+
+    Raises:
+        RefusedError: it is no batch.
+    """
+    top = batch[0] if _is_rows(batch) and len(batch) else batch
+    if isinstance(top, Mapping):
+        return dict(_flat(top))
+    if isinstance(top, list | tuple):
+        return dict(_flat({str(place): part for place, part in enumerate(top)}))
+    if _length(top) >= 0:
+        return {"0": top}
+    msg = f"a batch is a dict of fields, a tuple of them, or a list of dicts; found {type(batch).__name__}"
+    raise RefusedError(msg)
+
+
+def is_empty(batch: Any) -> bool:
+    """Tell whether a batch has no samples: nothing in it, or no entries in what it has; False of what is no batch."""
+    if _is_rows(batch):
+        return not len(batch)
+    try:
+        return not any(_length(value) > 0 for value in parts_of(batch).values())
+    except RefusedError:
+        return False
+
+
+def is_of_windows(batch: Any) -> bool:
+    """Tell whether the samples of a batch are windows of episodes."""
+    return any(name.endswith(_PAD) for name in parts_of(batch))
+
+
+def _is_rows(batch: Any) -> bool:
+    sequence = isinstance(batch, Sequence) and not isinstance(batch, str | bytes)
+    return sequence and all(isinstance(row, Mapping) for row in batch)
+
+
+def _heads(name: str) -> Iterator[str]:
+    """Return the names of what a nested field lies in."""
+    parts = name.split("/")
+    return ("/".join(parts[:depth]) for depth in range(1, len(parts)))
+
+
+def _flat(batch: Mapping[Any, Any], head: str = "", whole: Collection[str] = ()) -> Iterator[tuple[str, Any]]:
+    for key, value in batch.items():
+        name = f"{head}{key}"
+        if isinstance(value, Mapping) and name not in whole:
+            yield from _flat(value, f"{name}/", whole)
+        elif value is not None:
+            yield name, value
+
+
+def _found(
+    parts: Mapping[str, Any], fields: Mapping[str, str], beside: Collection[str], *, rest: bool
+) -> dict[str, str]:
+    """Return the fields that are there, by their names in the batch."""
+    names = {name if name in parts or not other else other: name for name, other in fields.items()}
+    found = {name: field for name, field in names.items() if name in parts}
+    return found | {name: name for name in parts if rest and name not in found and name not in beside}
+
+
+def _length(value: Any) -> int:
+    """Return the length of what has one, -1 of other values."""
+    if hasattr(value, "shape"):
+        return int(value.shape[0]) if len(value.shape) else -1
+    return len(value) if isinstance(value, list | tuple) else -1
+
+
+def _count(parts: Mapping[str, Any], beside: Collection[str]) -> int:
+    """Return how many samples there are where no field says so."""
+    for name, value in parts.items():
+        if name not in beside and (length := _length(parts.get(f"{name}_offset", value))) >= 0:
+            return length
+    return 0
+
+
+def _of_rows(rows: Sequence[Mapping[str, Any]], fields: Mapping[str, str], head: str = "") -> dict[str, list[Any]]:
+    """Return one value per sample by name, None where a sample lacks it."""
+    flat = [dict(_flat(row, head, {*fields, *fields.values()})) for row in rows]
+    names = dict.fromkeys(name for row in flat for name in row)
+    return {name: [row.get(name) for row in flat] for name in names}
+
+
+def _column(name: str, value: Any, parts: Mapping[str, Any], *, keep: bool) -> list[Any] | None:
+    """Return one value per sample (None: it lacks the field), or None for what is said of the batch as a whole."""
+    if _length(value) < 0:
+        return None
+    ends = parts.get(f"{name}_offset")
+    column = _entries(name, value) if ends is None else _split(name, _host_array(name, value), _host_array(name, ends))
+    for end, real in (("_mask", True), (_PAD, False)):
+        if f"{name}{end}" in parts and not (end == _PAD and keep):
+            column = _real(f"{name}{end}", column, _entries(name, parts[f"{name}{end}"]), real=real)
+    if f"{name}_is_present" in parts:
+        present = _entries(name, parts[f"{name}_is_present"])
+        if len(present) != len(column):
+            msg = f"{name}_is_present has {len(present)} entries, {name} {len(column)} samples"
+            raise RefusedError(msg)
+        return [item if there is None or np.all(there) else None for item, there in zip(column, present, strict=True)]
+    return column
+
+
+def _entries(name: str, value: Any) -> list[Any]:
+    """Return a value for each sample."""
+    if isinstance(value, list | tuple):
+        return [None if item is None else named({name: _home(item)}, (name,)).get(name) for item in value]
+    return [np.asarray(item) for item in _host_array(name, value)]
+
+
+def _host_array(name: str, value: Any) -> Array:
+    array = named({name: _home(value)})[name]
+    if not isinstance(array, np.ndarray) or not array.ndim:
+        msg = f"{name}: found {type(value).__name__}; there is one entry per sample of a field and of what goes with it"
+        raise RefusedError(msg)
+    return array
+
+
+def _home(value: Any) -> Any:
+    return value.detach().cpu() if hasattr(value, "detach") else value
+
+
+def _split(name: str, values: Array, ends: Array) -> list[Any]:
+    if ends.ndim != 1 or ends.dtype.kind not in "iu":
+        return [np.asarray(item) for item in values]  # an offset of another kind: a number of the user's own
+    starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
+    if (ends < starts).any() or (int(ends[-1]) if len(ends) else 0) != len(values):
+        msg = f"{name}_offset says where each sample ends, the last at {len(values)} rows; found {ends.tolist()[:8]}"
+        raise RefusedError(msg)
+    return [values[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+
+def _real(name: str, column: list[Any], marks: list[Any], *, real: bool) -> list[Any]:
+    """Return each sample's rows that are marked so; marks that are not one truth value per row mean something else."""
+    if any(isinstance(mark, np.ndarray) and (mark.dtype != bool or mark.ndim != 1) for mark in marks):
+        return column
+    shapes = [np.shape(item)[:1] for item in column]
+    if shapes != [np.shape(mark) for mark in marks]:
+        found = ", ".join(str(list(np.shape(mark))) for mark in marks[:3])
+        msg = f"{name} marks the rows of each sample; for shapes {[*map(list, shapes[:3])]} it has {found}"
+        raise RefusedError(msg)
+    return [item if mark is None else item[mark == real] for item, mark in zip(column, marks, strict=True)]

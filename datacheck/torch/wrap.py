@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from datacheck.digest import digest_bytes, digest_value
 from datacheck.errors import InvalidSample, UsageError
 from datacheck.runtime.documents import MIB, VALUES, read_json
-from datacheck.torch.budget import Budget, budget_of
-from datacheck.torch.epoch import SharedEpoch, tell_epoch
+from datacheck.runtime.hashing import digest_bytes, digest_value
 from datacheck.torch.order import MAX_SEED, fingerprint_of, items_of, length_of, pack, whole_number
-from datacheck.torch.resample import Attempts, Items, Policy
+from datacheck.torch.resampling import Attempts, Budget, Items, Policy, budget_of
+from datacheck.torch.sampler import SharedEpoch, tell_epoch
 
 Array = np.ndarray[Any, Any]
 VALID_BYTES, VALID_BYTES_EACH = 4 * MIB, 4096  # of valid.json; and so many for each sample

@@ -12,9 +12,9 @@ import numpy as np
 from pydantic import ValidationError
 
 from datacheck.errors import UsageError
-from datacheck.registry import discover
-from datacheck.sample import ArraySpec, Block, Column
-from datacheck.schema.values import meant
+from datacheck.model.sample import ArraySpec, Block, Column
+from datacheck.plugins import discover
+from datacheck.schema.grammar import meant
 from datacheck.transforms.base import Array, Refusal, Result, Specs, Transform, refuse, samples_of
 from datacheck.transforms.custom import Custom
 

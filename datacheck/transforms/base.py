@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from datacheck.errors import UsageError
-from datacheck.sample import ArraySpec, Block, Column
+from datacheck.model.sample import ArraySpec, Block, Column
 
 Array = np.ndarray[Any, Any]
 Specs = Mapping[str, ArraySpec]

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from datacheck.errors import UsageError
-from datacheck.sample import ArraySpec, Block
-from datacheck.schema.values import Strings
+from datacheck.model.sample import ArraySpec, Block
+from datacheck.schema.grammar import Strings
 from datacheck.transforms.base import Result, Specs, Transform, with_columns, with_part
 
 

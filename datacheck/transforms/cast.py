@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from datacheck.sample import ArraySpec, Block, Column
-from datacheck.schema.values import DTYPES, Strings, one_of
+from datacheck.model.sample import ArraySpec, Block, Column
+from datacheck.schema.grammar import DTYPES, Strings, one_of
 from datacheck.transforms.base import Array, Result, Specs, Transform, refuse, samples_of, with_columns
 
 _NUMBERS = DTYPES - {"text", "json"}

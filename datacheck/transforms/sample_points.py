@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from datacheck.digest import digest64
-from datacheck.sample import ArraySpec, Block
-from datacheck.schema.values import Strings
+from datacheck.model.sample import ArraySpec, Block
+from datacheck.runtime.hashing import digest64
+from datacheck.schema.grammar import Strings
 from datacheck.transforms.base import Array, InvalidSample, Result, Specs, Transform, choose_rows, row_fields
 
 

@@ -10,9 +10,8 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from datacheck.errors import UsageError
-from datacheck.sample import ArraySpec, Block, Column
-from datacheck.schema.units import ANGLE, LENGTH, TIME, UNITS
-from datacheck.schema.values import Strings, one_of
+from datacheck.model.sample import ArraySpec, Block, Column
+from datacheck.schema.grammar import ANGLE, LENGTH, TIME, UNITS, Strings, one_of
 from datacheck.transforms.base import Array, Result, Specs, Transform, with_columns, with_part
 
 

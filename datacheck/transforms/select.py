@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from pydantic import model_validator
 
-from datacheck.sample import ArraySpec, Block
-from datacheck.schema.values import Strings
+from datacheck.model.sample import ArraySpec, Block
+from datacheck.schema.grammar import Strings
 from datacheck.transforms.base import Result, Specs, Transform
 
 

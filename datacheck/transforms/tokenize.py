@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import Field
 
 from datacheck.errors import UsageError
-from datacheck.sample import ArraySpec, Block, Column
-from datacheck.tokens import Tokenizer, located, messages_of, spans, tokenizer_digest, tokenizer_places
+from datacheck.model.sample import ArraySpec, Block, Column
+from datacheck.tokenization import Tokenizer, located, messages_of, spans, tokenizer_digest, tokenizer_places
 from datacheck.transforms.base import Array, InvalidSample, Result, Specs, Transform, each
 
 IGNORED = -100  # the label that a loss leaves out

@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from datacheck import voxel
 from datacheck.errors import UsageError
-from datacheck.sample import ArraySpec, Block
-from datacheck.schema.values import Strings
+from datacheck.model import voxel_grid
+from datacheck.model.sample import ArraySpec, Block
+from datacheck.schema.grammar import Strings
 from datacheck.transforms.base import Array, InvalidSample, Result, Specs, Transform, choose_rows, row_fields
 
 
@@ -66,4 +66,4 @@ class Voxel(Transform):
         if len(xyz) and float(np.max(np.ptp(xyz.astype(np.float64), axis=0))) / self.edge >= 2**62:
             msg = f"{self.points}: the extent is too large for voxels of {self.edge:g}"
             raise InvalidSample(msg)
-        return voxel.representatives(xyz, self.edge)
+        return voxel_grid.representatives(xyz, self.edge)

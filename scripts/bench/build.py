@@ -40,8 +40,8 @@ import numpy as np
 from processes import datacheck
 from writers import ITEM, SHARD, WRITERS, on_disk, timed
 
-from datacheck import fsops
 from datacheck.pipeline import build
+from datacheck.runtime import fsops
 from datacheck.scan import Request, ScanRun, run_scan
 from datacheck.schema.model import Schema
 

@@ -23,15 +23,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from datacheck.finding import Finding, Severity
-from datacheck.testing.memory import scan_pieces, schema_of
+from datacheck.model.finding import Finding, Severity
 from datacheck.testing.synth.draw import rotation, unit_vectors
-from datacheck.testing.synth.hand import articulated, placed
-from datacheck.testing.trials.base import Samples, changed, sample
+from datacheck.testing.synth.ho3d import articulated, placed
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.trials.base import Samples, changed, sample
+from tests.trials.memory import scan_pieces, schema_of
 
 Array = np.ndarray[Any, Any]
 Values = dict[str, Array]

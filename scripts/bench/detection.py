@@ -3,7 +3,7 @@
     python scripts/bench/detection.py [--seeds 30] [--only DC201] [--folders 8] [--disk 30] [--served 8] [--workers 2]
         [--write]
 
-Five parts: trials in memory (datacheck.testing.trials), every one of them with every size and seed; trials of folders
+Five parts: trials in memory (tests.trials), every one of them with every size and seed; trials of folders
 (tests/testing/folders.py), likewise; faults planted in the files of the five systems (datacheck.testing.faults); clean
 files of the five systems; their loaders, as they were and as they should be (tests/audit/loaders). Ends with 1 where a
 documented size is found in less than 99 % of the samples, a cause is not named, or clean data raise an error.
@@ -24,18 +24,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from datacheck.demo.course import SCHEMAS
-from datacheck.finding import Severity
+from datacheck.model.finding import Severity
 from datacheck.rules import catalogue
 from datacheck.scan import Request, run_scan, scan_loader, schema_for
 from datacheck.schema.model import Schema
 from datacheck.testing import faults, synth
-from datacheck.testing.trials import Trial, trials
-from datacheck.testing.trials.run import Outcome, clean, planted
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 from tests.audit import test_systems as tests  # noqa: E402  the loaders that the tests have, and their fields
 from tests.testing.folders import FOLDERS, Folder, clean_folder, planted_folder  # noqa: E402
+from tests.trials import Trial, trials  # noqa: E402
+from tests.trials.run import Outcome, clean, planted  # noqa: E402
 
 PAGE = ROOT / "docs" / "detection.md"
 NEED = 0.99

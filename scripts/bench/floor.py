@@ -31,7 +31,7 @@ import scan
 import xxhash
 
 from datacheck.formats import jsonl
-from datacheck.sources.quoted import chat_strings, text_strings
+from datacheck.sources.fast_jsonl import chat_strings, text_strings
 
 Array = np.ndarray
 POINTS, COLUMNS = 155_000, 12

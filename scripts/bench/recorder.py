@@ -28,10 +28,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from datacheck.repro import Recorder
-from datacheck.repro.runs import tensors
-from datacheck.repro.runs.batch import digest_batch
-from datacheck.repro.runs.generators import RandomStates
+from datacheck.repro import Recorder, tensors
+from datacheck.repro.tensors import RandomStates, digest_batch
 
 LIMIT = 0.03
 NEAR, TRIES = 0.1, 4  # how far from the wanted time a step may be; the machine's speed changes by more while one waits

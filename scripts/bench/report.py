@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import orjson
 
+from datacheck.model.table import Measured, Table, Texts
 from datacheck.report.html import write_page
 from datacheck.scan.samples import read_table, table_bytes
-from datacheck.table import Measured, Table, Texts
 
 STATS = ("box", "norm", "rows", "zeros", "p99", "peak", "front", "copies")
 SCHEMA = "datacheck: 1\nname: made\nsamples: {{files: '*.npy'}}\nfields:\n{fields}"
@@ -102,7 +102,7 @@ def opened(page):
 
 def scanned(data, schema, rounds):
     """Scan data as the command does; print how much longer it takes with pictures and page, and with the page alone."""
-    from datacheck.preview.run import Drawer
+    from datacheck.preview.run_previews import Drawer
     from datacheck.scan import scan
 
     seconds = {"scan": [], "page": [], "page and pictures": []}

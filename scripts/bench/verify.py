@@ -22,10 +22,10 @@ from pathlib import Path
 
 from build import ITEM, SCHEMA, write_data
 
-from datacheck.aligned import empty
 from datacheck.cache.store import Folder
 from datacheck.cache.verify import verify
 from datacheck.pipeline import build
+from datacheck.runtime.aligned import empty
 from datacheck.scan import Request, run_scan
 
 READ = 1 << 20  # as much at a time as a digest takes

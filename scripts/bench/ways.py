@@ -20,7 +20,7 @@ import xxhash
 from flat import Data, Items, checksum, drop, fetched, paced
 from torch.utils.data import DataLoader
 
-from datacheck.aligned import empty
+from datacheck.runtime.aligned import empty
 from datacheck.torch import CachedDataset, CachedLoader, collate_ragged
 
 BATCH = 64

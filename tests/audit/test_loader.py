@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datacheck.child import Limits
 from datacheck.errors import UsageError
-from datacheck.scan.again import Rescore, rescore
-from datacheck.scan.contract import _clearly_larger
-from datacheck.scan.loader import Loader, read_all
-from datacheck.scan.passes import _attributed, _differing, spread
+from datacheck.scan.loader_audit import _clearly_larger
+from datacheck.scan.loader_process import Loader, _attributed, _differing, read_all, spread
+from datacheck.scan.rescore import Rescore, rescore
+from datacheck.workers.child import Limits
 from tests.audit.conftest import finding, told
 
 X = {"x": {"role": "value", "shape": [6, 3]}, "number": {}}
@@ -68,7 +67,7 @@ def test_what_a_loader_starts_ends_with_the_scan(audit):
 
 def _is_audit(path):
     try:
-        return b"datacheck.child" in path.read_bytes() and Path.cwd() == path.with_name("cwd").readlink()
+        return b"datacheck.workers.child" in path.read_bytes() and Path.cwd() == path.with_name("cwd").readlink()
     except OSError:  # it has ended
         return False
 

@@ -18,7 +18,7 @@ import distributed
 def worker_pid() -> int:
     """Return the number of the worker whose child this process is: started by it, or forked of its server."""
     parent = Path(f"/proc/{os.getppid()}")
-    forked = b"datacheck.fork_server" in (parent / "cmdline").read_bytes()
+    forked = b"datacheck.workers.fork_server" in (parent / "cmdline").read_bytes()
     return int((parent / "stat").read_text().rpartition(")")[2].split()[1]) if forked else os.getppid()
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from datacheck.build.field_stats import of_blocks
 from datacheck.build.job import Job
 from datacheck.build.plan import Samples
-from datacheck.build.seen import of_blocks
 from datacheck.schema.model import Schema
 from datacheck.sources import list_files, open_source, plan_work
 from datacheck.sources.base import Unread

@@ -6,14 +6,14 @@ import shutil
 
 import numpy as np
 
-from datacheck import fsops
 from datacheck.build import builder
 from datacheck.build.builder import build_cache
 from datacheck.cache import layout
-from datacheck.numbered import of_runs
-from datacheck.parallel import Outcome
-from datacheck.registry import resolve
-from datacheck.wire import decode, encode
+from datacheck.model.row_keys import of_runs
+from datacheck.plugins import resolve
+from datacheck.runtime import fsops
+from datacheck.workers.parallel import Outcome
+from datacheck.workers.wire import decode, encode
 from tests.build.make import job_of, schema_of, tree
 
 FIELDS = {

@@ -14,12 +14,12 @@ import zarr
 
 from datacheck.build import builder
 from datacheck.build.builder import build_cache
-from datacheck.build.target import InFolder
+from datacheck.build.publish import InFolder
 from datacheck.cache import layout, open_cache
 from datacheck.cache.manifest import content_root, measure_files, read_manifest
 from datacheck.cache.store import open_store
-from datacheck.digest import digest_file, digest_sample
 from datacheck.errors import NondeterministicBuildError, UsageError
+from datacheck.runtime.hashing import digest_file, digest_sample
 from datacheck.sources import listing
 from tests.build.make import MIXED, job_of, mixed, schema_of, tree
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from datacheck import digest
 from datacheck.build import check
 from datacheck.build.builder import build_cache
 from datacheck.cache.codec import Codec
 from datacheck.errors import NondeterministicBuildError
-from datacheck.parallel import ordered_map
+from datacheck.runtime import hashing
+from datacheck.workers.parallel import ordered_map
 from tests.build.make import MIXED, job_of, mixed, schema_of, tree
 from tests.golden import make as golden
 
@@ -24,7 +24,7 @@ import random, threading, time
 from dataclasses import replace
 from pathlib import Path
 import numpy as np
-from datacheck.sample import Block, Column
+from datacheck.model.sample import Block, Column
 from datacheck.transforms.base import InvalidSample
 
 def clean(sample):
@@ -251,7 +251,7 @@ def test_digests_of_a_step_are_those_of_its_values(made, tmp_path, data):
     with np.load(data / "data/001.npz") as file:
         values = dict(file)
     read, centred, *_, last = [stage["001.npz"] for stage in found[0]]
-    assert read["cloud"] == digest.digest_array(values["cloud"])
+    assert read["cloud"] == hashing.digest_array(values["cloud"])
     moved = values["joints"] - values["joints"].mean(axis=0)
-    assert centred["joints"] == digest.digest_array(moved)
-    assert last["joints"] == digest.digest_array(moved.astype(np.float32))
+    assert centred["joints"] == hashing.digest_array(moved)
+    assert last["joints"] == hashing.digest_array(moved.astype(np.float32))

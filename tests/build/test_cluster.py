@@ -14,14 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from datacheck import parallel
 from datacheck.build import builder
 from datacheck.build.builder import build_cache
-from datacheck.build.writer import write_shards
-from datacheck.child import Child, Limits
+from datacheck.build.shard_worker import write_shards
 from datacheck.errors import StorageError
-from datacheck.parallel import Outcome, ordered_map, run_task
-from datacheck.wire import encode
+from datacheck.workers import parallel
+from datacheck.workers.child import Child, Limits
+from datacheck.workers.parallel import Outcome, ordered_map, run_task
+from datacheck.workers.wire import encode
 from tests.build.cluster import cluster
 from tests.build.make import MIXED, job_of, mixed, schema_of, tree
 

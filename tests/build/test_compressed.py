@@ -21,9 +21,9 @@ from datacheck.cache.store import open_store
 from datacheck.cache.verify import verify
 from datacheck.cli.main import datacheck
 from datacheck.errors import NondeterministicBuildError, UsageError
-from datacheck.parallel import Outcome
 from datacheck.pipeline import build, load_pipeline
-from datacheck.registry import resolve
+from datacheck.plugins import resolve
+from datacheck.workers.parallel import Outcome
 from tests.build.make import MIXED, job_of, mixed, schema_of, tree
 from tests.build.test_builder import check
 

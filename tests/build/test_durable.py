@@ -6,14 +6,14 @@ import os
 
 import pytest
 
-from datacheck import fsops
 from datacheck.build import builder, publish
 from datacheck.build.builder import build_cache
 from datacheck.build.finish import Finish
 from datacheck.cache import layout
-from datacheck.parallel import Outcome
-from datacheck.registry import resolve
-from datacheck.system import System
+from datacheck.plugins import resolve
+from datacheck.runtime import fsops
+from datacheck.runtime.fsops import System
+from datacheck.workers.parallel import Outcome
 from tests.build.make import MIXED, job_of, mixed, schema_of
 
 

@@ -20,7 +20,7 @@ from datacheck.cache import layout
 from datacheck.cache.codec import Codec
 from datacheck.cache.verify import verify
 from datacheck.cli.main import run
-from datacheck.numbered import of_runs
+from datacheck.model.row_keys import of_runs
 from tests.build.make import job_of, schema_of
 from tests.build.rebuild import CAST, FIELDS, agree, dataset, flip, job, read, rebuilt, shards, small, write
 
@@ -219,8 +219,8 @@ def test_a_function_of_blocks_is_reused_by_whole_shards_only(tmp_path, orders):
 
 BESIDE = """
 from dataclasses import replace
-from datacheck.sample import Block
-from datacheck.sample import Column
+from datacheck.model.sample import Block
+from datacheck.model.sample import Column
 def beside(block: Block):
     score = block.fields["score"]
     return replace(block, fields={**block.fields, "score": Column(score.values - score.values.mean(dtype="float32"))})

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datacheck import fsops
 from datacheck.build import builder
 from datacheck.build.builder import build_cache
 from datacheck.cache import layout
 from datacheck.cache.find import find_caches
-from datacheck.cache.lease import exclusive
+from datacheck.cache.manifest import exclusive
 from datacheck.cache.verify import verify
 from datacheck.errors import OutOfSpaceError, StorageError
+from datacheck.runtime import fsops
 from tests.build.make import tree
 from tests.build.rebuild import FIELDS, agree, dataset, flip, job, rebuilt, shards, small, write
 from tests.cache.test_hostile import sealed

@@ -22,18 +22,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck import fsops
-from datacheck.build.export import npz, robomimic, webdataset
-from datacheck.build.export.export import export
-from datacheck.build.export.samples import file_name
-from datacheck.build.export.samples import samples as samples_of
+from datacheck.build import export as exporting
+from datacheck.build.export import export, file_name
+from datacheck.build.export import samples as samples_of
 from datacheck.cache import Cache, open_cache
 from datacheck.cache.codec import Codec
-from datacheck.cache.columns import blocks
+from datacheck.cache.reader import blocks
 from datacheck.errors import CorruptionError, OutOfSpaceError, StorageError, UsageError
+from datacheck.model.sample import ArraySpec
 from datacheck.pipeline import build
-from datacheck.sample import ArraySpec
-from datacheck.system import System
+from datacheck.runtime import fsops
+from datacheck.runtime.fsops import System
 from datacheck.testing.synth import robomimic as synth
 from tests.build.make import schema_of
 from tests.build.test_resume import KilledError, Killing, Refusing, edited
@@ -123,7 +122,7 @@ def test_npz_holds_every_field_of_every_valid_sample(cache, tmp_path):
 
 def test_two_keys_that_are_one_file_are_refused(tmp_path, monkeypatch):
     folder = make_cache(tmp_path / "c", {"x": ArraySpec("int8", ())}, [{"x": np.int8(1)}] * 2, keys=["A", "a"])
-    monkeypatch.setattr(npz, "_name", lambda key: key.lower() + ".npz")  # as a Mac's disk does it
+    monkeypatch.setattr(export, "_name", lambda key: key.lower() + ".npz")  # as a Mac's disk does it
     with pytest.raises(UsageError, match="another sample has the same file name"):
         export(folder, tmp_path / "to", "npz")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["c"]
@@ -175,7 +174,7 @@ def read_as_webdataset(path):
 
 def test_webdataset_tars_hold_every_field_under_names_that_it_splits_rightly(cache, tmp_path, monkeypatch):
     folder, samples = cache
-    monkeypatch.setattr(webdataset, "SHARD_BYTES", 12_000)
+    monkeypatch.setattr(export, "SHARD_BYTES", 12_000)
     done = export(folder, tmp_path / "to", "webdataset")
     tars = sorted(done.path.glob("shard-*.tar"))
     assert len(tars) > 1
@@ -331,7 +330,7 @@ def test_a_split_that_hdf5_cannot_name_is_refused(tmp_path, split):
 
 @pytest.mark.parametrize("key", ["a\0b", "\0", "a\ud800b", "caf\udce9"])
 def test_a_key_that_hdf5_cannot_hold_is_named_before_anything_is_written(tmp_path, monkeypatch, key):
-    monkeypatch.setattr(robomimic, "_AT_ONCE", 1)
+    monkeypatch.setattr(export, "_AT_ONCE", 1)
     specs = {"actions": ArraySpec("float32", (2,), "T")}
     samples = [{"actions": np.ones((3, 2))}] * 2
     folder = make_cache(tmp_path / "c", specs, samples, keys=["good", HalfPair(key)], valid=[True, False])
@@ -500,7 +499,7 @@ def test_a_sample_without_any_field_is_left_out(tmp_path):
 def test_blocks_are_as_large_as_what_is_decoded(tmp_path, monkeypatch):
     specs = {"x": ArraySpec("uint8", (60_000,))}
     folder = make_cache(tmp_path / "c", specs, [{"x": np.zeros(60_000, np.uint8)}] * 3, k=2, codec=Codec("zstd"))
-    monkeypatch.setattr("datacheck.build.export.samples.blocks", partial(blocks, most=100_000))
+    monkeypatch.setattr("datacheck.build.export.blocks", partial(blocks, most=100_000))
     real, read = Cache.gather, []
     monkeypatch.setattr(Cache, "gather", lambda *given: read.append(real(*given).nbytes) or real(*given))
     opened = open_cache(folder, verify="manifest")
@@ -547,8 +546,8 @@ def test_a_full_or_failing_disk_is_one_typed_error_and_leaves_nothing(cache, tmp
 HDF5 = """
 import sys
 from pathlib import Path
-from datacheck import fsops
-from datacheck.build.export.export import export
+from datacheck.runtime import fsops
+from datacheck.build.export import export
 from datacheck.errors import OutOfSpaceError
 from tests.build.make import schema_of
 from tests.build.test_resume import Refusing
@@ -584,5 +583,5 @@ def test_a_disk_that_is_full_at_any_write_does_not_kill_the_process(cache, tmp_p
 
 
 def test_the_file_of_robomimic_has_the_name_that_its_schema_looks_for():
-    assert Path(robomimic.FILE).suffix == ".hdf5"
-    assert re.fullmatch(r"demo(?:_v\d+)?\.hdf5", robomimic.FILE)
+    assert Path(exporting.FILE).suffix == ".hdf5"
+    assert re.fullmatch(r"demo(?:_v\d+)?\.hdf5", exporting.FILE)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from datacheck.build.builder import build_cache
-from datacheck.build.writer import write_shards
+from datacheck.build.shard_worker import write_shards
 from datacheck.errors import UsageError
 from tests.build.make import job_of, schema_of, tree
 

@@ -15,14 +15,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from datacheck import fsops, mounts
 from datacheck.build import gc, staging
 from datacheck.build.gc import freed, remove, survey
-from datacheck.cache import lease, open_cache
+from datacheck.cache import manifest, open_cache
 from datacheck.cache.find import find_builds, find_caches, find_trash
 from datacheck.errors import CorruptionError, StorageError, UsageError
-from datacheck.sample import ArraySpec
-from datacheck.system import System
+from datacheck.model.sample import ArraySpec
+from datacheck.runtime import fsops, machine
+from datacheck.runtime.fsops import System
 from tests.build.test_resume import KilledError, Killing
 from tests.cache.make import make_cache, unprivileged
 
@@ -123,8 +123,8 @@ def test_on_a_network_file_system_only_who_says_so_removes_what_may_be_read(tmp_
     build = made[0].parent / ".building" / ("a" * 16 + "." + "1" * 32)
     build.mkdir(parents=True)
     (build / staging.OWNER).write_text("{}")
-    monkeypatch.setattr(mounts, "is_local", lambda path: False)
-    monkeypatch.setattr(lease, "exclusive", None)  # locks are not asked
+    monkeypatch.setattr(machine, "is_local", lambda path: False)
+    monkeypatch.setattr(manifest, "exclusive", None)  # locks are not asked
     assert going(survey(tmp_path, 1)) == set()
     assert "--unlocked" in words(survey(tmp_path, 1))[made[1].name]
     assert going(survey(tmp_path, 1, unlocked=True)) == {made[1].name}

@@ -7,12 +7,12 @@ import shutil
 
 import pytest
 
-from datacheck import folders
 from datacheck.build import gc, staging
 from datacheck.build.builder import build_cache
 from datacheck.cache import layout
 from datacheck.cache.verify import verify
 from datacheck.errors import StorageError
+from datacheck.runtime import folders
 from tests.build.make import tree
 from tests.build.test_gc import cache, files, sweep
 from tests.build.test_resume import golden, job, made, stagings, stopped

@@ -11,9 +11,9 @@ import time
 import distributed
 import pytest
 
-from datacheck import parallel
 from datacheck.errors import StorageError
-from datacheck.parallel import ordered_map
+from datacheck.workers import parallel
+from datacheck.workers.parallel import ordered_map
 from tests.build.cluster import cluster, worker_pid
 
 TASKS = 40  # more than are in flight

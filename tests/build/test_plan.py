@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.build import fingerprint
+from datacheck.build.field_stats import Seen, Signature, measured, of_blocks, of_table, signature
 from datacheck.build.plan import Plan, Samples, cut, estimate, resolve, stored, without_odd
-from datacheck.build.seen import Seen, Signature, measured, of_blocks, of_table, signature
 from datacheck.cache import layout
 from datacheck.cache.codec import Codec
 from datacheck.errors import UsageError
-from datacheck.sample import ArraySpec, Column
+from datacheck.model.sample import ArraySpec, Column
+from datacheck.model.table import Measured, Table
 from datacheck.schema.model import Schema
 from datacheck.sources.base import Item
-from datacheck.table import Measured, Table
 from datacheck.transforms import step
 from tests.build.make import schema_of
 
@@ -282,7 +282,7 @@ def test_a_table_is_enough_only_where_every_field_is_declared():
 
 
 def test_blocks_are_placed_by_key():
-    from datacheck.sample import Origin, Piece, stack
+    from datacheck.model.sample import Origin, Piece, stack
 
     blocks = stack([Piece("b", {"x": zeros(2, 3)}, Origin("f")), Piece("a", {"x": zeros(4, 3)}, Origin("f"))])
     found = of_blocks(["a", "b", "c"], blocks)["x"]

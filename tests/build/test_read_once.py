@@ -16,27 +16,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from datacheck import parallel
-from datacheck.build import builder, seek_points
+from datacheck.build import builder, job
 from datacheck.build import job as job_module
 from datacheck.build.job import even_fields
-from datacheck.build.writer import write_shards
+from datacheck.build.shard_worker import write_shards
 from datacheck.cache import layout, open_cache
 from datacheck.formats import jsonl, npy
-from datacheck.parallel import Outcome
 from datacheck.pipeline import build, job_of
 from datacheck.pipelinefile import of_schema
 from datacheck.scan import Request, measuring, run_scan
 from datacheck.scan.worker import measure_items
-from datacheck.sources import base, lines, opening, strips
-from datacheck.wire import decode, encode
+from datacheck.sources import base, lines, opening, row_slices
+from datacheck.workers import parallel
+from datacheck.workers.parallel import Outcome
+from datacheck.workers.wire import decode, encode
 from tests.build.make import schema_of
 
 COUNT = 1500
 ROWS = 8000
 HELD = {}  # by process what it has read in part
 TASKS = []
-FUNCTIONS = {"measure_items": measure_items, "write_shards": write_shards, "look": seek_points.look}
+FUNCTIONS = {"measure_items": measure_items, "write_shards": write_shards, "look": job.look}
 ROW = {"joints": {"role": "joints", "shape": [21, 3], "dtype": "float32"}}
 LINES = schema_of({"text": {"role": "text"}}, files="*.jsonl", samples={"each": "line"})
 
@@ -58,8 +58,8 @@ def small(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(measuring, "ordered_map", in_turn)
     monkeypatch.setattr(builder, "ordered_map", in_turn)
-    monkeypatch.setattr(seek_points, "ordered_map", in_turn)
-    monkeypatch.setattr(seek_points, "LEAST_BYTES", 1000)
+    monkeypatch.setattr(job, "ordered_map", in_turn)
+    monkeypatch.setattr(job, "LEAST_BYTES", 1000)
     monkeypatch.setattr(job_module, "LEAST_BYTES", 1000)
     monkeypatch.setattr(layout, "SHARD_BYTES", 1 << 14)
     for module, name, value in (
@@ -208,7 +208,7 @@ def test_rows_are_read_once(tmp_path, monkeypatch, name, workers):
     monkeypatch.setattr(layout, "SHARD_BYTES", 1 << 15)
     monkeypatch.setattr(opening, "WHOLE_BYTES", 1000)
     monkeypatch.setattr(npy, "_FIRST_READ", 1000)
-    monkeypatch.setattr(strips, "LEAST_BYTES", 1000)
+    monkeypatch.setattr(row_slices, "LEAST_BYTES", 1000)
     run = run_scan(schema, Request(tmp_path / "data", output=tmp_path / "run"))
     monkeypatch.setattr(Counted, "calls", 0)
     HELD.clear()

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck.build import record
-from datacheck.build.record import Record
+from datacheck.build import provenance
+from datacheck.build.provenance import Record
 from datacheck.errors import StorageError
-from datacheck.wire import encode
+from datacheck.workers.wire import encode
 
 NAMES = st.text(max_size=6) | st.sampled_from(["$array", "obs/pose", "größe"])
 
@@ -50,13 +50,13 @@ def same(one, other):
 def test_a_record_comes_back(written):
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        g, size, digest = record.write(folder, written)
+        g, size, digest = provenance.write(folder, written)
         raw = (folder / str(g)).read_bytes()
         assert (g, size, digest) == (written.g, len(raw) - 32, xxhash.xxh3_128_hexdigest(raw[:-32]))
         assert raw[-32:] == digest.encode()
-        assert same(vars(record.found(folder, g)), vars(written))
-        assert same(vars(record.read(folder, g, size, digest)), vars(written))
-        assert record.write(folder, written) == [g, size, digest]
+        assert same(vars(provenance.found(folder, g)), vars(written))
+        assert same(vars(provenance.read(folder, g, size, digest)), vars(written))
+        assert provenance.write(folder, written) == [g, size, digest]
         assert [path.name for path in folder.iterdir()] == [str(g)]
 
 
@@ -67,7 +67,7 @@ def kept(tmp_path):
         3, np.ones(2, bool), np.array([5, 6], np.uint64), {}, {}, {"x": (9, "ab")}, {"x": empty}, {"x": empty},
         np.frombuffer(b"abcd", np.uint8), np.array([2, 2]), [],
     )  # fmt: skip
-    answer = record.write(tmp_path, one)
+    answer = provenance.write(tmp_path, one)
     (tmp_path / "3").chmod(0o644)
     return tmp_path, answer
 
@@ -77,15 +77,15 @@ def test_what_is_damaged_torn_or_gone_is_none(kept):
     raw = (folder / "3").read_bytes()
     for at in range(len(raw)):
         (folder / "3").write_bytes(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :])
-        assert record.read(folder, *answer) is record.found(folder, 3) is None
+        assert provenance.read(folder, *answer) is provenance.found(folder, 3) is None
     for size in range(0, len(raw), 7):
         (folder / "3").write_bytes(raw[:size])
-        assert record.read(folder, *answer) is record.found(folder, 3) is None
+        assert provenance.read(folder, *answer) is provenance.found(folder, 3) is None
     (folder / "3").write_bytes(raw)
-    assert record.read(folder, *answer).digest.tolist() == [5, 6]
-    assert record.read(folder, 3, answer[1], "0" * 32) is None
+    assert provenance.read(folder, *answer).digest.tolist() == [5, 6]
+    assert provenance.read(folder, 3, answer[1], "0" * 32) is None
     (folder / "3").unlink()
-    assert record.read(folder, *answer) is record.found(folder, 3) is None
+    assert provenance.read(folder, *answer) is provenance.found(folder, 3) is None
 
 
 @pytest.mark.parametrize(
@@ -95,13 +95,13 @@ def test_what_is_damaged_torn_or_gone_is_none(kept):
 def test_a_record_of_another_version_is_none(kept, raw):
     folder, _ = kept
     (folder / "3").write_bytes(raw + xxhash.xxh3_128_hexdigest(raw).encode())
-    assert record.found(folder, 3) is None
+    assert provenance.found(folder, 3) is None
 
 
 def test_a_record_under_the_name_of_another_shard_is_none(kept):
     folder, answer = kept
     (folder / "3").rename(folder / "4")
-    assert record.found(folder, 4) is record.read(folder, 4, *answer[1:]) is None
+    assert provenance.found(folder, 4) is provenance.read(folder, 4, *answer[1:]) is None
 
 
 def test_a_refusal_is_not_taken_for_absence(kept):
@@ -109,4 +109,4 @@ def test_a_refusal_is_not_taken_for_absence(kept):
     (folder / "3").unlink()
     (folder / "3").mkdir()
     with pytest.raises(StorageError, match="is a directory"):
-        record.read(folder, *answer)
+        provenance.read(folder, *answer)

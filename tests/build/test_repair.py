@@ -13,11 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from datacheck import fsops
 from datacheck.build import builder, publish
 from datacheck.build.builder import build_cache
-from datacheck.build.repair import repair_caches
-from datacheck.build.salvage import salvage
+from datacheck.build.repair import repair_caches, salvage
 from datacheck.cache import layout, open_cache
 from datacheck.cache.codec import Codec
 from datacheck.cache.find import newest_caches
@@ -29,10 +27,11 @@ from datacheck.errors import (
     StorageError,
     UsageError,
 )
-from datacheck.parallel import Outcome
 from datacheck.pipeline import build, repair
-from datacheck.registry import resolve
-from datacheck.system import System
+from datacheck.plugins import resolve
+from datacheck.runtime import fsops
+from datacheck.runtime.fsops import System
+from datacheck.workers.parallel import Outcome
 from tests.build.make import MIXED, job_of, mixed, schema_of, tree
 from tests.build.test_resume import KilledError, Killing, Refusing, edited
 

@@ -14,11 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datacheck import folders, fsops, mounts
-from datacheck.build import builder, record, staging
+from datacheck.build import builder, provenance, staging
 from datacheck.build.builder import build_cache
 from datacheck.build.finish import Finish
-from datacheck.build.target import InFolder
+from datacheck.build.publish import InFolder
 from datacheck.cache import layout
 from datacheck.errors import (
     LostStagingError,
@@ -28,9 +27,10 @@ from datacheck.errors import (
     SyncFailedError,
     UsageError,
 )
-from datacheck.parallel import Outcome
-from datacheck.registry import resolve
-from datacheck.system import System
+from datacheck.plugins import resolve
+from datacheck.runtime import folders, fsops, machine
+from datacheck.runtime.fsops import System
+from datacheck.workers.parallel import Outcome
 from tests.build.make import MIXED, job_of, mixed, schema_of, tree
 from tests.build.test_faults import SLOW, built_here, published, start, wait_for_shards
 
@@ -151,7 +151,7 @@ def edited(path, change):
 
 def renumbered(records):
     """Let a machine have made the second shard that makes something else of numbers: all else is as it was."""
-    record.write(records, replace(record.found(records, 1), numerics="0" * 32))
+    provenance.write(records, replace(provenance.found(records, 1), numerics="0" * 32))
 
 
 def replaced_by_folder(path):
@@ -286,7 +286,7 @@ def test_what_others_left_goes_when_the_cache_is_there(job, made, golden, tmp_pa
 
 
 def test_a_builder_that_slept_on_a_network_disk_is_fenced_off(job, made, golden, tmp_path, monkeypatch):
-    monkeypatch.setattr(mounts, "is_local", lambda path: False)
+    monkeypatch.setattr(machine, "is_local", lambda path: False)
     seconds = []
 
     def progress(tick):
@@ -307,7 +307,7 @@ def test_a_builder_that_slept_on_a_network_disk_is_fenced_off(job, made, golden,
 
 
 def test_an_owner_on_a_network_disk_that_spoke_lately_is_left_alone(job, made, golden, tmp_path, monkeypatch):
-    monkeypatch.setattr(mounts, "is_local", lambda path: False)
+    monkeypatch.setattr(machine, "is_local", lambda path: False)
     stopped(job, tmp_path / "out", 3)
     (left,) = stagings(tmp_path / "out")
     assert build_cache(job, tmp_path / "out").kept == 0
@@ -315,7 +315,7 @@ def test_an_owner_on_a_network_disk_that_spoke_lately_is_left_alone(job, made, g
 
 
 def test_an_owner_on_a_network_disk_says_that_it_lives(tmp_path, monkeypatch):
-    monkeypatch.setattr(mounts, "is_local", lambda path: False)
+    monkeypatch.setattr(machine, "is_local", lambda path: False)
     monkeypatch.setattr(staging, "_BEAT_S", 0.01)
     with staging.claimed(tmp_path, "k") as stage:
         owner = stage.folder / staging.OWNER

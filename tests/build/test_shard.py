@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datacheck.build.shard import Shard
-from datacheck.build.writer import chunk_digests
+from datacheck.build.shard_worker import chunk_digests
 from datacheck.cache import layout
-from datacheck.digest import canonical_json
-from datacheck.sample import ArraySpec, Origin, Piece, stack
+from datacheck.model.sample import ArraySpec, Origin, Piece, stack
+from datacheck.runtime.hashing import canonical_json
 
 SPECS = {
     "x": ArraySpec("float32", (3,), "P"), "m": ArraySpec("bool", (), "P", optional=True),

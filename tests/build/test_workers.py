@@ -40,7 +40,7 @@ def test_bytes_do_not_depend_on_who_builds(job, tmp_path):
 
 
 def test_an_absent_scheduler_is_one_message_and_nothing_is_left(job, tmp_path, monkeypatch):
-    monkeypatch.setattr("datacheck.parallel._CONNECT_S", 0.5)
+    monkeypatch.setattr("datacheck.workers.parallel._CONNECT_S", 0.5)
     with pytest.raises(StorageError, match="no Dask scheduler answers"):
         build_cache(job, tmp_path / "out", scheduler="tcp://127.0.0.1:9")
     assert not [p for p in (tmp_path / "out").rglob("*") if p.is_file()]

@@ -14,8 +14,8 @@ import numpy as np
 from datacheck.cache import layout
 from datacheck.cache.codec import PLAIN, Codec
 from datacheck.cache.manifest import content_root, measure_files, write_manifest
-from datacheck.digest import canonical_json, digest64, digest_sample, digest_value
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
+from datacheck.runtime.hashing import canonical_json, digest64, digest_sample, digest_value
 
 SAID = {"pipeline": "tiny"}
 KEY = digest_value(SAID)[:16]

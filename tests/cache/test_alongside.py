@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from datacheck.cache.alongside import alongside
+from datacheck.cache.concurrent_map import alongside
 
 
 def test_results_come_in_order_and_so_many_run_at_a_time():
@@ -64,7 +64,7 @@ def test_nothing_is_begun_when_nobody_asks_for_more():
 
 WAITS = """
 import os, signal, threading
-from datacheck.cache.alongside import alongside
+from datacheck.cache.concurrent_map import alongside
 def hang(event):
     os.kill(os.getpid(), signal.SIGINT)
     event.wait()

@@ -18,13 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numcodecs.zstd import Zstd
 
-from datacheck.cache import chunks, layout, maps, open_cache
+from datacheck.cache import layout, open_cache, shard_maps, sharded_array
 from datacheck.cache.codec import PLAIN, Codec, most_stored
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
 from datacheck.cache.store import open_store
 from datacheck.cache.verify import verify
 from datacheck.errors import CorruptionError, UsageError
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from tests.cache.make import make_cache
 
 ZSTD = Codec("zstd")
@@ -115,9 +115,9 @@ def test_a_chunk_comes_back_here_and_elsewhere(raw, level):
 def test_equal_chunks_are_equal_bytes():
     """Whatever was compressed before, in whatever order: a shard made again must be the same."""
     rng = np.random.default_rng(3)
-    chunks = [rng.integers(0, 9, 65536).astype(np.uint8).tobytes() for _ in range(4)]
-    together, _ = ZSTD.encode(memoryview(b"".join(chunks)), 65536)
-    alone = [Codec("zstd").encode(memoryview(chunk), 65536)[0][0] for chunk in reversed(chunks)]
+    sharded_array = [rng.integers(0, 9, 65536).astype(np.uint8).tobytes() for _ in range(4)]
+    together, _ = ZSTD.encode(memoryview(b"".join(sharded_array)), 65536)
+    alone = [Codec("zstd").encode(memoryview(chunk), 65536)[0][0] for chunk in reversed(sharded_array)]
     assert together == alone[::-1]
 
 
@@ -260,8 +260,10 @@ def test_compressed_fields_come_back(packed, io, checks):
     assert cache.texts("say", [2, 3]) == ["hello", ""]
     assert cache.gather("joints", []).shape == (0, 21, 3)
     for name in SPECS:
-        assert isinstance(cache._arrays[f"fields/{name}"].rows, chunks.ChunkRows)
-    assert isinstance(cache._arrays["samples/made"].rows, maps.MappedRows if io == "mmap" else maps.ReadRows)
+        assert isinstance(cache._arrays[f"fields/{name}"].rows, sharded_array.ChunkRows)
+    assert isinstance(
+        cache._arrays["samples/made"].rows, shard_maps.MappedRows if io == "mmap" else shard_maps.ReadRows
+    )
 
 
 def test_only_files_of_fields_differ_and_not_what_they_hold(tmp_path):

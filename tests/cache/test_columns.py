@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.build.export.samples import samples as exported
-from datacheck.cache import columns, layout, open_cache
+from datacheck.build.export import samples as exported
+from datacheck.cache import layout, open_cache, reader
 from datacheck.cache.codec import Codec
-from datacheck.cache.columns import blocks, sample_bytes
 from datacheck.cache.diff import diff
+from datacheck.cache.reader import blocks, sample_bytes
 from datacheck.cache.verify import verify
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from tests.cache.make import make_cache
 
 
@@ -46,7 +46,7 @@ def test_a_sample_has_the_bytes_of_its_values_however_they_are_stored(tmp_path):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(columns.blocks, "__defaults__", (4 << 20,))
+    monkeypatch.setattr(reader.blocks, "__defaults__", (4 << 20,))
 
 
 @pytest.mark.usefixtures("small_blocks")

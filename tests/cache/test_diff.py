@@ -16,7 +16,7 @@ from datacheck.cache import layout, open_cache
 from datacheck.cache.diff import Change, change, diff
 from datacheck.cli.main import run
 from datacheck.errors import CorruptionError, UsageError
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from tests.cache.make import make_cache
 
 SPECS = {
@@ -205,7 +205,7 @@ def numbered(first, count=6):
 def test_no_more_changes_are_held_than_somebody_may_look_at(tmp_path, monkeypatch, capsys):
     """Each takes 250 bytes and 16 us: a thousand fields of a byte and 5,000 samples took 83 s."""
     monkeypatch.setattr("datacheck.cache.diff.MOST", 3)
-    monkeypatch.setattr("datacheck.cache.columns.blocks.__defaults__", (1,))
+    monkeypatch.setattr("datacheck.cache.reader.blocks.__defaults__", (1,))
     a, b = stored(tmp_path / "a", numbered(0), 2), stored(tmp_path / "b", numbered(9), 2)
     found = diff(a, b)
     assert (list(found.changed), found.unread) == (["k0", "k1", "k2"], 3)

@@ -17,7 +17,7 @@ from datacheck.cache.find import (
     unfinished_at,
 )
 from datacheck.errors import UsageError
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from tests.cache.make import make_cache
 
 

@@ -22,16 +22,15 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datacheck.cache import documents, layout, limits, open_cache, reader
-from datacheck.cache.about import about
+from datacheck.cache import layout, open_cache, parsing, reader
 from datacheck.cache.codec import Codec
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
-from datacheck.cache.row_tables import RowTables
+from datacheck.cache.reader import RowTables, about
 from datacheck.cache.store import open_store
 from datacheck.cache.verify import verify
 from datacheck.cache.windows import Windows
 from datacheck.errors import CorruptionError, DatacheckError, UsageError
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from datacheck.torch import CachedDataset
 from tests.cache.make import make_cache
 from tests.independent.test_readers import edit, redigest
@@ -338,8 +337,8 @@ VALUES = st.one_of(
 @settings(max_examples=40)
 @given(st.data())
 def test_any_value_anywhere_is_read_or_refused(whole, data):
-    documents = sorted(p.relative_to(whole).as_posix() for p in whole.rglob("*.json") if p.name != "manifest.json")
-    file = data.draw(st.sampled_from(documents))
+    parsing = sorted(p.relative_to(whole).as_posix() for p in whole.rglob("*.json") if p.name != "manifest.json")
+    file = data.draw(st.sampled_from(parsing))
     place = data.draw(st.sampled_from(list(places(json.loads((whole / file).read_text())))))
     with tempfile.TemporaryDirectory() as tmp:
         folder = shutil.copytree(whole, Path(tmp) / whole.name)
@@ -385,7 +384,7 @@ def test_a_digest_that_is_none_is_damage(whole, tmp_path, digest):
 @pytest.mark.parametrize("file", ["zarr.json", OF_A_FIELD, "inputs.json", "sources.json", "findings.json"])
 def test_a_document_larger_than_any_is_refused_before_it_is_read(whole, tmp_path, file):
     folder = shutil.copytree(whole, tmp_path / whole.name)
-    most = limits.most_bytes(file)
+    most = parsing.most_bytes(file)
     os.truncate(folder / file, most + 1)
     raw = json.loads((folder / "manifest.json").read_text())
     raw["files"][file][0] = most + 1  # the digest of so many bytes need not fit: nobody reads them
@@ -408,11 +407,11 @@ def test_a_document_of_too_many_values_or_levels_is_refused(text):
     raw = b'{"a":' + text.encode() + b"}"
     tracemalloc.start()
     with pytest.raises(ValueError, match=r"about 18,000,003 values; at most 8,000,000|nested deeper than 64 levels"):
-        documents.parsed(raw)
+        parsing.parsed(raw)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1 << 20
-    assert documents.parsed(b'{"a":' * 64 + b"1" + b"}" * 64)
+    assert parsing.parsed(b'{"a":' * 64 + b"1" + b"}" * 64)
 
 
 PLAIN = {"name": "bytes", "configuration": {"endian": "little"}}
@@ -803,17 +802,17 @@ def test_sizes_of_sources_are_sizes(whole, tmp_path, size):
 def test_windows_of_many_small_steps_are_too_large_too():
     """Where each step lies and whether it is padding take more than a value of one byte."""
     fields = {"a": ArraySpec("uint8", (), "T")}
-    documents.check_sizes({"length": 1 << 20}, fields)
+    parsing.check_sizes({"length": 1 << 20}, fields)
     with pytest.raises(ValueError, match=r"windows of 69,793,218,560 bytes"):
-        documents.check_sizes({"length": 1 << 30}, fields)
+        parsing.check_sizes({"length": 1 << 30}, fields)
     with pytest.raises(ValueError, match=r"windows of 1,048,577 steps; at most 1,048,576"):
-        documents.check_sizes({"length": 1 << 20, "history": 1}, fields)
+        parsing.check_sizes({"length": 1 << 20, "history": 1}, fields)
 
 
 def test_a_text_of_too_many_json_values_is_damage(tmp_path):
     specs = {"talk": ArraySpec("uint8", (), layout.text_dim("talk"), "json")}
     cache = open_cache(make_cache(tmp_path, specs, [{"talk": [1, [2]]}, {"talk": [[]] * 99}], k=2))
-    with mock.patch.object(limits, "VALUES", 100):
+    with mock.patch.object(parsing, "VALUES", 100):
         assert cache.texts("talk", [0]) == [[1, [2]]]
         with pytest.raises(CorruptionError, match="about 198 values; at most 100 are read"):
             cache.texts("talk", [1])
@@ -822,14 +821,14 @@ def test_a_text_of_too_many_json_values_is_damage(tmp_path):
 def test_texts_of_a_batch_share_the_limit_of_json_values(tmp_path):
     specs = {"talk": ArraySpec("uint8", (), layout.text_dim("talk"), "json")}
     cache = open_cache(make_cache(tmp_path, specs, [{"talk": [[]] * 40}] * 3, k=2))
-    with mock.patch.object(limits, "VALUES", 100), mock.patch.object(reader, "_MANY_VALUES", 10):
+    with mock.patch.object(parsing, "VALUES", 100), mock.patch.object(reader, "_MANY_VALUES", 10):
         assert cache.texts("talk", [0]) == [[[]] * 40]
         said = r"2 samples of talk hold about 160 JSON values; at most 100 are read at once.*batch \(about 1\)"
         with pytest.raises(UsageError, match=said):  # each may be read: the cache is sound
             cache.texts("talk", [0, 1])
-    with mock.patch.object(limits, "VALUES", 100), mock.patch.object(reader, "_MANY_VALUES", 80):
+    with mock.patch.object(parsing, "VALUES", 100), mock.patch.object(reader, "_MANY_VALUES", 80):
         assert cache.texts("talk", [0, 1]) == [[[]] * 40] * 2
-    with mock.patch.object(limits, "VALUES", 79), pytest.raises(CorruptionError, match="about 80 values; at most 79"):
+    with mock.patch.object(parsing, "VALUES", 79), pytest.raises(CorruptionError, match="about 80 values; at most 79"):
         cache.texts("talk", [0, 1])
 
 
@@ -853,10 +852,10 @@ def test_what_is_said_of_a_field_has_few_values(count, refused):
     said = {"kind": "array", "dim": None, "optional": False, "junk": [[]] * count}
     document = {"attributes": {"datacheck": said}, "data_type": "float32", "shape": [1, 3]}
     if not refused:
-        assert documents.spec_of("fields/x", document).item == (3,)
+        assert parsing.spec_of("fields/x", document).item == (3,)
         return
     with pytest.raises(ValueError, match="more than 2,000 values of a field"):
-        documents.spec_of("fields/x", document)
+        parsing.spec_of("fields/x", document)
 
 
 def test_a_field_inside_a_field_is_damage(tmp_path):
@@ -875,9 +874,9 @@ def test_a_field_inside_a_field_is_damage(tmp_path):
 @pytest.mark.parametrize(("field", "size"), [("say", 5), ("more", 3)])
 def test_a_text_has_a_limit_of_its_own(whole, monkeypatch, field, size):
     """Its object in Python takes up to seven times as much: 4 GiB of text took 24 in each worker."""
-    monkeypatch.setattr(limits, "TEXT_BYTES", size)
+    monkeypatch.setattr(parsing, "TEXT_BYTES", size)
     assert open_cache(whole).texts(field, [1]) == [{"say": "hello", "more": [1]}[field]]
-    monkeypatch.setattr(limits, "TEXT_BYTES", size - 1)
+    monkeypatch.setattr(parsing, "TEXT_BYTES", size - 1)
     with pytest.raises(UsageError, match=f"fields/{field}: a sample has {size} bytes; at most {size - 1} are served"):
         open_cache(whole).texts(field, [1])
     assert len(open_cache(whole).gather_ragged(field, [1])[0]) == size  # the bytes have that of all rows

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from datacheck.cache import layout, open_cache
 from datacheck.cache.codec import Codec
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from tests.cache.make import make_cache
 
 PARTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/"), min_size=1, max_size=8)

@@ -13,11 +13,11 @@ import sys
 import numpy as np
 import pytest
 
-from datacheck import fsops
-from datacheck.cache import lease, open_cache, reader
+from datacheck.cache import manifest, open_cache, reader
 from datacheck.cache.verify import verify
 from datacheck.errors import EvictedError
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
+from datacheck.runtime import fsops
 from tests.cache.make import make_cache
 
 
@@ -27,7 +27,7 @@ def cache(tmp_path):
 
 
 def in_use(cache):
-    held = lease.exclusive(cache)
+    held = manifest.exclusive(cache)
     if held is not None:
         held.close()
     return held is None
@@ -140,7 +140,7 @@ def test_a_read_only_file_system_is_read_and_locked(cache, tmp_path):
     if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
         pytest.skip("this machine lets nobody mount anything (unshare -m)")
     script = (
-        "import sys; from pathlib import Path; from datacheck.cache import lease, open_cache\n"
+        "import sys; from pathlib import Path; from datacheck.cache import manifest as lease, open_cache\n"
         "cache = open_cache(sys.argv[1]); print(cache.gather('x', [1]).tolist(), lease.exclusive(Path(sys.argv[1])))\n"
         "Path(sys.argv[1], 'new').touch()"
     )
@@ -152,7 +152,7 @@ def test_a_read_only_file_system_is_read_and_locked(cache, tmp_path):
 
 
 def test_who_comes_while_a_cache_is_looked_at_waits_and_while_it_is_removed_is_told(cache, monkeypatch):
-    held = lease.exclusive(cache)
+    held = manifest.exclusive(cache)
     pauses = []
 
     def pause(seconds):
@@ -160,10 +160,10 @@ def test_who_comes_while_a_cache_is_looked_at_waits_and_while_it_is_removed_is_t
         if len(pauses) == 3:
             held.close()
 
-    monkeypatch.setattr(lease.time, "sleep", pause)
+    monkeypatch.setattr(manifest.time, "sleep", pause)
     assert open_cache(cache).gather("x", [0]).tolist() == [[0, 0, 0]]
     assert len(pauses) == 3
-    held = lease.exclusive(cache)
+    held = manifest.exclusive(cache)
     pauses.extend([0] * 9)
     with pytest.raises(EvictedError, match="just being removed"):
         open_cache(cache)
@@ -182,7 +182,7 @@ def test_a_folder_that_changes_places_before_its_lock_is_locked_anew(cache, tmp_
         return held
 
     monkeypatch.setattr(fsops, "hold", late)
-    held = lease.lease(cache)
+    held = manifest.lease(cache)
     monkeypatch.setattr(fsops, "hold", real)
     assert len(calls) == 2
     assert (in_use(cache), in_use(other)) == (True, False)

@@ -13,9 +13,9 @@ from datacheck.cache import layout, open_cache
 from datacheck.cache.manifest import content_root, measure_files, read_manifest, write_manifest
 from datacheck.cache.store import open_store
 from datacheck.cache.verify import verify
-from datacheck.digest import canonical_json, digest_value
 from datacheck.errors import CorruptionError, UsageError
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
+from datacheck.runtime.hashing import canonical_json, digest_value
 from tests.cache.make import make_cache
 
 SPECS = {

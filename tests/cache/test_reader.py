@@ -19,14 +19,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck import mounts
-from datacheck.cache import addresses, layout, maps, open_cache, stored
+from datacheck.cache import addresses, layout, open_cache, shard_maps, sharded_array
 from datacheck.cache.codec import PLAIN, Codec
-from datacheck.cache.foreign import ForeignRows
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
+from datacheck.cache.sharded_array import ForeignRows
 from datacheck.cache.store import Folder, open_store
 from datacheck.errors import CorruptionError, UsageError
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
+from datacheck.runtime import machine
 from tests.cache.make import make_cache
 
 DTYPES = [
@@ -121,7 +121,7 @@ def remade(folder: Path) -> None:
 def test_page_sized_samples_lie_in_one_contiguous_range(made):
     folder, samples = made
     rows = open_cache(folder)._arrays["fields/cloud"].rows
-    assert isinstance(rows, maps.MappedRows)
+    assert isinstance(rows, shard_maps.MappedRows)
     assert rows._rows is not None
     assert rows._rows.flags.c_contiguous
     np.testing.assert_array_equal(rows._rows[: len(samples)], [s["cloud"] for s in samples])
@@ -274,7 +274,7 @@ def test_a_truth_that_is_neither_0_nor_1_is_damage(tmp_path, io, verify):
 @pytest.mark.parametrize("some", [1, 4096, 20_000, 1 << 20])
 def test_rows_that_are_copied_and_checked_in_pieces_are_whole_and_damage_is_seen(tmp_path, monkeypatch, verify, some):
     """Samples of one chunk, chunks of many samples, and clouds of many chunks; asked for twice and out of order."""
-    monkeypatch.setattr(stored, "_CHECKED", some)
+    monkeypatch.setattr(sharded_array, "_CHECKED", some)
     rng = np.random.default_rng(3)
     specs = {
         "one": ArraySpec("float32", (20_000,)),
@@ -322,7 +322,7 @@ def test_rows_that_are_copied_and_checked_in_pieces_are_whole_and_damage_is_seen
 @pytest.mark.parametrize(("most", "cuts"), [(1 << 20, [(0, 160_000)]), (100_000, [(0, 100_000), (100_000, 60_000)])])
 def test_chunks_that_nobody_has_read_are_read_ahead_together(tmp_path, monkeypatch, most, cuts):
     asked = []
-    monkeypatch.setattr(maps, "_AHEAD", most)
+    monkeypatch.setattr(shard_maps, "_AHEAD", most)
     monkeypatch.setattr(addresses.Range, "will_need", lambda _, offset, size: asked.append((offset, size)))
     samples = [{"x": np.full(20_000, i, np.float32)} for i in range(8)]
     cache = open_cache(make_cache(tmp_path, {"x": ArraySpec("float32", (20_000,))}, samples, k=4))
@@ -499,12 +499,12 @@ def test_where_no_more_maps_are_granted_reads_serve_the_same(made, monkeypatch):
 
 
 def test_local_file_systems_are_told_from_remote_ones(tmp_path, monkeypatch):
-    assert mounts.is_local(tmp_path)
+    assert machine.is_local(tmp_path)
     table = "1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 0:5 / /mnt/my\\040disk rw - nfs4 server:/ rw\n"
-    monkeypatch.setattr(mounts.Path, "read_text", lambda *_, **__: table)
-    assert mounts.is_local(Path("/home"))
-    assert mounts.is_local(Path("/mnt/my diskette"))
-    assert not mounts.is_local(Path("/mnt/my disk/cache"))
+    monkeypatch.setattr(machine.Path, "read_text", lambda *_, **__: table)
+    assert machine.is_local(Path("/home"))
+    assert machine.is_local(Path("/mnt/my diskette"))
+    assert not machine.is_local(Path("/mnt/my disk/cache"))
 
 
 def test_the_only_cache_below_a_folder_is_chosen(tmp_path):
@@ -590,7 +590,7 @@ def test_a_file_that_is_read_stays_open_while_others_push_it_out(tmp_path):
     for g in range(2):
         np.full((4, 2), g).tofile(tmp_path / f"{g}")
     store = Folder(tmp_path, 1)
-    rows = maps.ReadRows(grid, store, ["0", "1"])
+    rows = shard_maps.ReadRows(grid, store, ["0", "1"])
     held = store._opened("0")
     out = np.empty((2, 2), np.int64)
     rows.take(np.array([5, 1]), out)

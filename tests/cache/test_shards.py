@@ -7,8 +7,8 @@ import os
 import pytest
 
 from datacheck.cache.shards import Shards
-from datacheck.digest import digest_bytes
 from datacheck.errors import UsageError
+from datacheck.runtime.hashing import digest_bytes
 
 
 def test_only_shards_and_what_is_left_of_them_give_way(tmp_path):

@@ -15,7 +15,7 @@ from datacheck.cache import verify as verifying
 from datacheck.cache.store import Folder, open_store
 from datacheck.cache.verify import verify
 from datacheck.errors import CorruptionError, StorageError, UsageError
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from tests.cache.make import make_cache
 
 SPECS = {"cloud": ArraySpec("float32", (64,)), "points": ArraySpec("float64", (3,), "P")}

@@ -13,14 +13,14 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from datacheck.cache import layout, open_cache, stored
+from datacheck.cache import layout, open_cache, sharded_array
 from datacheck.cache.damage import Damage
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
 from datacheck.cache.store import Folder, open_store
 from datacheck.cache.verify import _decoded, _dense, verify
-from datacheck.digest import canonical_json, digest_bytes
 from datacheck.errors import StorageError, UsageError
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
+from datacheck.runtime.hashing import canonical_json, digest_bytes
 from tests.cache.make import make_cache
 
 SPECS = {
@@ -477,11 +477,11 @@ def test_findings_that_are_not_of_the_invalid_samples_are_found(big, tmp_path):
 def test_nothing_is_mapped(big, monkeypatch, depth):
     """A map of a file that shrinks, or of a disk that fails, ends the process."""
 
-    class Mapped(stored.MappedRows):
+    class Mapped(sharded_array.MappedRows):
         def __init__(self, *_):
             raise AssertionError
 
-    monkeypatch.setattr(stored, "MappedRows", Mapped)
+    monkeypatch.setattr(sharded_array, "MappedRows", Mapped)
     with pytest.raises(AssertionError):
         open_cache(big, io="mmap").gather("image", [0])
     assert verify(big, depth) == []

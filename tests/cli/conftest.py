@@ -13,10 +13,10 @@ COMMAND = [sys.executable, "-c", "from datacheck.cli.main import main; main()"]
 # The same, but slowly: tasks of 20 files, and a tenth of a second after each.
 SLOWLY = """
 import time
-from datacheck.scan import places, measuring
+from datacheck.scan import measuring, run_dir
 measuring.TASK_ITEMS = 20
-add = places.Journal.add
-places.Journal.add = lambda self, *parts: (add(self, *parts), time.sleep(0.1))
+add = run_dir.Journal.add
+run_dir.Journal.add = lambda self, *parts: (add(self, *parts), time.sleep(0.1))
 from datacheck.cli.main import main
 main()
 """

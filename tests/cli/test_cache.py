@@ -15,8 +15,8 @@ from datacheck.cache.codec import Codec
 from datacheck.cache.find import newest_caches, newest_first
 from datacheck.cli.cache_diff import listed
 from datacheck.cli.main import run
-from datacheck.digest import canonical_json, digest_value
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
+from datacheck.runtime.hashing import canonical_json, digest_value
 from tests.cache.make import KEY, make_cache, unprivileged
 from tests.cache.test_hostile import rewritten, sealed
 

@@ -10,7 +10,7 @@ import pytest
 from datacheck.cache.find import find_caches
 from datacheck.cache.verify import verify
 from datacheck.cli.main import run
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from tests.cache.make import KEY, make_cache, unprivileged
 
 SPECS = {"x": ArraySpec("float32", (2,))}
@@ -132,7 +132,7 @@ def test_a_place_where_no_page_can_go_is_told_before_anything_is_read(
     def read(*_):
         raise AssertionError
 
-    monkeypatch.setattr("datacheck.report.caches.cache_said", read)
+    monkeypatch.setattr("datacheck.report.cache_page.cache_said", read)
     (tmp_path / "closed").mkdir(mode=0o555)
     os.mkfifo(tmp_path / "pipe")
     with unprivileged():

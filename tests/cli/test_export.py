@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from datacheck.cli.main import run
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from tests.cache.make import make_cache
 
 

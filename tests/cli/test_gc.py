@@ -10,7 +10,7 @@ import pytest
 
 from datacheck.cache import open_cache
 from datacheck.cli.main import run
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from tests.cache.make import make_cache
 
 

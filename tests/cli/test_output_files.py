@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from datacheck.cli.main import datacheck, run
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from tests.cache.make import make_cache
 from tests.cli.conftest import PLAIN
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from datacheck.report.pages import english
+from datacheck.report.rule_pages import english
 from datacheck.rules import catalogue
 
 

@@ -11,8 +11,8 @@ import time
 import numpy as np
 import pytest
 
-from datacheck import fsops
 from datacheck.errors import OutOfSpaceError
+from datacheck.runtime import fsops
 from tests.cli.conftest import COMMAND, SLOWLY
 
 
@@ -260,7 +260,10 @@ def test_an_output_that_is_not_utf8_gets_what_it_can_show(command, place):
     assert r"\u6570.npy" in out
 
 
-PATIENT = "from datacheck.preview import run; run._SECONDS = 300.0; from datacheck.cli.main import main; main()"
+PATIENT = (
+    "from datacheck.preview import run_previews; run_previews._SECONDS = 300.0; "
+    "from datacheck.cli.main import main; main()"
+)
 
 
 def test_pictures_of_the_worst_samples_are_kept_unless_they_are_not_wanted(place, command):

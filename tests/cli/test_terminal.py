@@ -11,7 +11,7 @@ import pytest
 
 from datacheck.cli.main import run
 from datacheck.cli.say import say
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from tests.cache.make import make_cache
 
 EVIL = "e\x1b[2J\u202e\x9b\r"

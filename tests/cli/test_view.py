@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from datacheck.preview.one import row_of
-from datacheck.preview.picture import image
-from datacheck.preview.projected import projection
-from datacheck.report.view import points_of, record
+from datacheck.preview.drawings import image
+from datacheck.preview.overlays import projection
+from datacheck.preview.single import row_of
+from datacheck.report.sample_page import points_of, record
 from datacheck.schema.model import FieldSpec
 from tests.report.pictured import pictures
 

@@ -15,10 +15,10 @@ import pytest
 
 from datacheck.errors import FormatError, StorageError, UsageError
 from datacheck.fix import Asked, Edit, Plan, Repair, fix, repairs
-from datacheck.fix.values import _scaled, write
+from datacheck.fix.repairs import _scaled, write_values
 from datacheck.rules import catalogue
 from datacheck.scan import Request, run_scan
-from datacheck.scan.again import Rescore, rescore
+from datacheck.scan.rescore import Rescore, rescore
 from datacheck.schema.load import load_schema, parse_schema
 from datacheck.sources.roots import Roots
 from datacheck.testing import faults, synth
@@ -88,7 +88,7 @@ def test_a_part_of_a_structured_array_is_left_to_people(place, ending):
     np.save(path, table) if ending == "npy" else np.savez(path, a=table)
     spot = {"name": "array.x" if ending == "npy" else "a.x", "columns": None, "row": None, "factor": 10.0}
     with pytest.raises(UsageError, match="part of a structured array"):
-        write([spot], Roots(place / "data", {}).file(path.name), place / f"b.{ending}")
+        write_values([spot], Roots(place / "data", {}).file(path.name), place / f"b.{ending}")
 
 
 def test_other_members_of_an_npz_stay_as_they_are(place):
@@ -274,7 +274,7 @@ def test_values_that_two_findings_name_in_part_are_left_to_people(place):
     np.savez(path, q=np.ones((4, 7)))
     spots = [{"name": "q", "columns": columns, "row": None, "factor": 0.5} for columns in (None, (0, 3))]
     with pytest.raises(UsageError, match="several findings name"):
-        write(spots, Roots(place / "data", {}).file("a.npz"), place / "b.npz")
+        write_values(spots, Roots(place / "data", {}).file("a.npz"), place / "b.npz")
 
 
 @pytest.mark.parametrize(
@@ -448,9 +448,9 @@ def test_no_other_number_of_an_array_changes_and_none_is_lost(place, values, spo
     asked = [said], Roots(place / "data", {}).file("a.npy"), place / "b.npy"
     if isinstance(expected, str):
         with pytest.raises(UsageError, match=expected):
-            write(*asked)
+            write_values(*asked)
         return
-    write(*asked)
+    write_values(*asked)
     after = np.load(place / "b.npy")
     assert after.dtype == expected[0]
     np.testing.assert_allclose(after, expected[1], rtol=1e-7)
@@ -568,7 +568,7 @@ def test_no_value_is_written_into_another_file(place, kind):
             file["points"] = h5py.ExternalLink(str(outside), "points")
     said = [{"name": "points", "columns": None, "row": None, "factor": 2.0}]
     with pytest.raises(FormatError, match=r"other files|another file"):
-        write(said, Roots(place / "data", {}).file("a.h5"), place / "copy.h5")
+        write_values(said, Roots(place / "data", {}).file("a.h5"), place / "copy.h5")
     assert outside.read_bytes() == before
 
 
@@ -645,7 +645,11 @@ def test_a_sample_that_was_fit_is_not_spoiled(place):
         np.save(place / f"data/{i:02d}.npy", cloud(i) * (1000 if i == 1 else 1))
     schema = parse_schema(CLOUDS)
     run = scanned(schema, place / "data")
-    edited = {"03.npy": Edit("datacheck.fix.values:write", [{"name": "", "columns": None, "row": None, "factor": 1e3}])}
+    edited = {
+        "03.npy": Edit(
+            "datacheck.fix.repairs:write_values", [{"name": "", "columns": None, "row": None, "factor": 1e3}]
+        )
+    }
     (repair,) = (r for r in repairs().values() if r.code == "DC201")
     right = repair.plan(Asked(run, schema, tuple(f for f in run.report.findings if f.code == "DC201")))
     with mock.patch.dict(repairs(), DC201=Repair("DC201", "", lambda asked: Plan({**right.edits, **edited}))):

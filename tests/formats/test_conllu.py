@@ -7,7 +7,7 @@ import pytest
 
 from datacheck.errors import FormatError
 from datacheck.formats import conllu
-from datacheck.scan.draft import draft
+from datacheck.infer.draft import draft
 from datacheck.scan.start import scan
 from tests.formats.reading import CORPUS, read_all
 

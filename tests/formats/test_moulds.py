@@ -12,7 +12,7 @@ from datacheck.errors import FormatError
 from datacheck.formats import pickle_safe
 from datacheck.formats.base import Hint
 from datacheck.formats.pickle_safe import PICKLE, _parse, unpickle
-from datacheck.testing.synth import pickle2
+from datacheck.testing.synth import draw
 
 
 @pytest.fixture(autouse=True)
@@ -47,18 +47,18 @@ def frame(seed, name="mug"):
     return {"joints": joints, "flags": flags, "cam": ["0", "1"], "label": 7, "name": name, "beta": None}
 
 
-@pytest.mark.parametrize("write", [pickle2.dumps, *(lambda r, p=p: pickle.dumps(r, protocol=p) for p in range(2, 6))])
+@pytest.mark.parametrize("write", [draw.dumps, *(lambda r, p=p: pickle.dumps(r, protocol=p) for p in range(2, 6))])
 def test_the_third_of_many_alike_is_cut_and_holds_its_own_values(write, unpickled):
     for seed in range(6):
         data = write(frame(seed))
         same(_parse(data, Hint()), data)
-    if write is pickle2.dumps:  # newer protocols may hold bytes as text, whose length differs from file to file
+    if write is draw.dumps:  # newer protocols may hold bytes as text, whose length differs from file to file
         assert len(unpickled) == 3  # the first, the second, and the proof
 
 
 def test_another_text_of_the_same_length_is_another_pickle(unpickled):
     for seed, name in enumerate(["mug", "mug", "cup", "mug", "cup", "pan"]):
-        data = pickle2.dumps(frame(seed, name))
+        data = draw.dumps(frame(seed, name))
         container = _parse(data, Hint())
         assert container.read("name") == name
         same(container, data)
@@ -73,7 +73,7 @@ def complaint(data, parse):
 
 
 def test_damage_outside_the_arrays_is_found_as_before():
-    datas = [pickle2.dumps(frame(seed)) for seed in range(4)]
+    datas = [draw.dumps(frame(seed)) for seed in range(4)]
     for data in datas[:3]:
         _parse(data, Hint())
     for place in range(0, len(datas[3]), 7):
@@ -110,7 +110,7 @@ def test_whatever_the_arrays_cutting_gives_what_unpickling_gives(record, protoco
 
 def test_the_store_of_moulds_stays_small(tmp_path):
     for size in range(1, 200):
-        data = pickle2.dumps({"a": np.arange(size)})
+        data = draw.dumps({"a": np.arange(size)})
         for _ in range(2):
             PICKLE.parse(data, Hint())
     assert len(pickle_safe._moulds) <= pickle_safe._MOST_MOULDS

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from datacheck import budget
 from datacheck.errors import FormatError
 from datacheck.formats import pickle_safe
 from datacheck.formats.pickle_safe import unpickle
+from datacheck.workers import budget
 from tests.formats.reading import CORPUS, read_all
 
 NUMBERS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.booleans())

@@ -10,7 +10,7 @@ from PIL import Image
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import open_container
-from datacheck.scan.draft import draft
+from datacheck.infer.draft import draft
 from datacheck.scan.start import scan
 from tests.formats.reading import CORPUS, read_all
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from datacheck.registry import resolve
-from datacheck.rules.forms import in_form
-from datacheck.shapes import check_answer
-from datacheck.table import Measured
+from datacheck.model.table import Measured
+from datacheck.plugins import resolve
+from datacheck.rules.measures import in_form
+from datacheck.workers.wire import check_answer
 
 HALF = "\ud800"
 
@@ -42,14 +42,14 @@ def joints(**changed):
 
 
 CASES = {
-    "datacheck.build.seen:look": (
+    "datacheck.build.field_stats:look": (
         signature(),
         [
             *(signature(dtype=dtype) for dtype in ("object", "str", "datetime64[ns]", "float7")),
             signature(name=HALF), signature(key=HALF), signature(item=(-5,)), signature(length=-1),
         ],
     ),
-    "datacheck.repro.data.samples:digest_items": (
+    "datacheck.repro.sample_digests:digest_items": (
         row(), [row(key=HALF), row(name=HALF), row(digests="12"), row(digests="g" * 16), row(digests="0" * 17)],
     ),
     "datacheck.preview.reading:draw_items": (
@@ -60,7 +60,7 @@ CASES = {
         [joints(moment=None), joints(moment=HALF), joints(joints=np.zeros((0, 3))),
          joints(joints=None), joints(joints=np.zeros(3)), joints(joints=np.full((5, 3), "a")), joints(key=HALF)],
     ),
-    "datacheck.scan.look:look": (
+    "datacheck.infer.profile:look": (
         seen(),
         [
             seen(dtypes={"zz": 4}), seen(dtypes={"float32": -1}), seen(ndims={"a": 1}), seen(item=[-1]),

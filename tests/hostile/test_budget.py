@@ -17,17 +17,17 @@ import numpy as np
 import pytest
 import zarr
 
-from datacheck import budget, parallel
 from datacheck.errors import FormatError
 from datacheck.formats import hdf5, jsonl, limits, zarr_store
 from datacheck.formats.base import open_container
 from datacheck.formats.limits import FIELDS
 from datacheck.scan import measuring
-from datacheck.scan.runner import Request, run_scan
+from datacheck.scan.run import Request, run_scan
 from datacheck.schema.load import parse_schema
 from datacheck.sources import Item, listing, open_source
 from datacheck.sources import fields as fields_module
 from datacheck.sources.fields import FieldMap
+from datacheck.workers import budget, parallel
 
 PLACE = Path(__file__).parents[2] / "scripts" / "bench" / "faults" / "attacks.py"
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from datacheck.build import record
+from datacheck.build import provenance
 from datacheck.build.builder import build_cache
 from datacheck.cache.verify import verify
-from datacheck.digest import digest_file, digest_head, digest_parts
 from datacheck.errors import StorageError
-from datacheck.wire import FRAME
+from datacheck.runtime.hashing import digest_file, digest_head, digest_parts
+from datacheck.workers.wire import FRAME
 from tests.build.make import tree
 from tests.build.rebuild import dataset, shards
 from tests.build.rebuild import job as job_of
@@ -59,8 +59,8 @@ INNER = {
 
 @pytest.mark.parametrize("change", INNER.values(), ids=INNER)
 def test_a_record_that_a_worker_has_made_up_ends_the_build(job, made, tmp_path, monkeypatch, change):  # noqa: F811
-    read = record.read
-    monkeypatch.setattr(record, "read", lambda *asked: change(read(*asked)))
+    read = provenance.read
+    monkeypatch.setattr(provenance, "read", lambda *asked: change(read(*asked)))
     with pytest.raises(StorageError, match=r"records/0: does not fit the plan of this build\."):
         build_cache(job, tmp_path / "out")
 
@@ -70,7 +70,7 @@ def test_a_record_with_other_values_is_not_gone_on_with(job, made, golden, tmp_p
     stopped(job, tmp_path / "out", 3)
     (folder,) = stagings(tmp_path / "out")
     records = folder / "work" / "records"
-    record.write(records, change(record.found(records, 0)))
+    provenance.write(records, change(provenance.found(records, 0)))
     made.clear()
     built = build_cache(job, tmp_path / "out")
     assert (built.kept, tree(built.path)) == (2, golden)
@@ -80,14 +80,14 @@ def test_a_record_of_rows_that_are_alike_takes_no_memory(job, made, tmp_path):  
     stopped(job, tmp_path / "out", 3)
     (folder,) = stagings(tmp_path / "out")
     records = folder / "work" / "records"
-    record.write(records, replace(record.found(records, 0), made=np.broadcast_to(np.True_, 100)))
-    assert record.found(records, 0).made.shape == (100,)
+    provenance.write(records, replace(provenance.found(records, 0), made=np.broadcast_to(np.True_, 100)))
+    assert provenance.found(records, 0).made.shape == (100,)
     raw = (records / "0").read_bytes()[:-32].replace(b"[100]", b"[1000000000000]")
     _, body = FRAME.unpack_from(raw)
     raw = FRAME.pack(len(raw) - FRAME.size - body, body) + raw[FRAME.size :]
     (records / "0").unlink()
     (records / "0").write_bytes(raw + digest_parts([raw]).encode())
-    assert record.found(records, 0) is None
+    assert provenance.found(records, 0) is None
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -96,8 +96,8 @@ def test_a_record_of_another_shape_is_not_gone_on_with(job, made, golden, tmp_pa
     stopped(job, tmp_path / "out", 3)
     (folder,) = stagings(tmp_path / "out")
     records = folder / "work" / "records"
-    found = replace(record.found(records, 0), **{name: WRONG[name]})
-    record.write(records, found)
+    found = replace(provenance.found(records, 0), **{name: WRONG[name]})
+    provenance.write(records, found)
     if name == "g":
         (records / "0").unlink()
     made.clear()
@@ -116,7 +116,7 @@ def test_what_is_no_record_is_neither_waited_for_nor_read(job, made, golden, tmp
     if what == "sparse":
         os.truncate(path, 1 << 40)
     with pytest.raises(StorageError, match="records/1: "):
-        record.found(path.parent, 1)
+        provenance.found(path.parent, 1)
     if what != "folder":  # over a folder no record can be written
         made.clear()
         built = build_cache(job, tmp_path / "out")

@@ -11,12 +11,12 @@ import sys
 import numpy as np
 import pytest
 
-from datacheck.build.export.export import export
+from datacheck.build.export import export
 from datacheck.cache import layout, open_cache
 from datacheck.cache.verify import verify
 from datacheck.cli.main import run
 from datacheck.errors import CorruptionError, UsageError
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from datacheck.torch import CachedDataset
 from tests.cache.make import make_cache
 from tests.cache.test_hostile import OF_A_FIELD, SPECS, small

@@ -22,18 +22,18 @@ import pytest
 
 from datacheck.cli.main import run
 from datacheck.errors import DamagedRunError, UsageError
+from datacheck.model.table import Measured, Table, Texts
 from datacheck.report import croissant
 from datacheck.runtime.documents import Arrays, check_values, open_document, read_json
-from datacheck.scan import Request, footer, run_scan, scan
-from datacheck.scan.again import Rescore, baseline_of, rescore
-from datacheck.scan.documents import read_result
-from datacheck.scan.places import Journal, Place
+from datacheck.scan import Request, run_scan, samples, scan
+from datacheck.scan.previous_runs import last_finished, read_state
+from datacheck.scan.rescore import Rescore, baseline_of, rescore
+from datacheck.scan.run_dir import Journal, Place
+from datacheck.scan.run_documents import read_result
 from datacheck.scan.samples import read_table, table_bytes
-from datacheck.scan.state import last_finished, read_state
 from datacheck.schema.load import load_schema, parse_schema
-from datacheck.table import Measured, Table, Texts
 from datacheck.torch.wrap import VALID_BYTES, VALID_BYTES_EACH
-from datacheck.wire import FRAME, decode, encode
+from datacheck.workers.wire import FRAME, decode, encode
 
 SCHEMA = """datacheck: 1
 name: some
@@ -140,7 +140,7 @@ def parquet(table, path, rows=65_536, **options):
     usual = {"compression": "lz4", "use_dictionary": [name for name in table.column_names if name != "key"]}
     pq.write_table(table, path, row_group_size=rows, **(usual | options))
     with path.open("rb") as file:
-        footer.check(file)
+        samples.check(file)
 
 
 def test_rows_of_nothing_are_refused(tmp_path):
@@ -200,7 +200,7 @@ def test_keys_of_which_a_few_bytes_make_a_gigabyte_are_refused(tmp_path, version
     path.write_bytes(data.replace(b"\x25\x06\x0e", b"\x25\x06\x00"))
     assert (len(data) < 1_000, pq.read_table(path)["key"].nbytes > 4_000_000) == (True, True)
     with path.open("rb") as file, pytest.raises(ValueError, match=r"is not as datacheck writes it|damaged"):
-        footer.check(file)
+        samples.check(file)
 
 
 def test_words_that_take_more_memory_than_the_file_says_are_refused(tmp_path):
@@ -230,10 +230,10 @@ def test_words_that_take_more_memory_than_the_file_says_are_refused(tmp_path):
 
 def test_a_field_that_a_struct_says_twice_is_refused():
     """Thrift passes over one of another type than its own: it would go by the other."""
-    assert footer._Thrift(b"\x15\x02\x15\x04\x00").struct() == {1: 1, 2: 2}
+    assert samples._Thrift(b"\x15\x02\x15\x04\x00").struct() == {1: 1, 2: 2}
     for data in (b"\x15\x02\x04\x02\x04\x00", b"\x05\x82\x80\x08\x02\x00"):
         with pytest.raises(ValueError, match="twice"):
-            footer._Thrift(data).struct()
+            samples._Thrift(data).struct()
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_a_footer_of_small_structs_takes_no_gigabytes(field, part):
     data = bytes([field << 4 | 9, 0xFC]) + zigzag(count // 2) + part * count + b"\x00"
     tracemalloc.start()
     with contextlib.suppress(ValueError):
-        footer._Thrift(data).struct(wanted=footer._FOOTER)
+        samples._Thrift(data).struct(wanted=samples._FOOTER)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 40 * len(data)
@@ -255,10 +255,10 @@ def test_a_footer_of_small_structs_takes_no_gigabytes(field, part):
 
 def test_what_is_not_looked_at_in_a_footer_is_read_and_not_kept():
     data = b"\x15\x02" + b"\x16\x04" + b"\x1c\x15\x02\x15\x04\x00" + b"\x16\x08\x00"
-    assert footer._Thrift(data).struct() == {1: 1, 2: 2, 3: {1: 1, 2: 2}, 4: 4}
-    assert footer._Thrift(data).struct(wanted={1: footer._ALL, 3: {2: footer._ALL}}) == {1: 1, 3: {2: 2}}
+    assert samples._Thrift(data).struct() == {1: 1, 2: 2, 3: {1: 1, 2: 2}, 4: 4}
+    assert samples._Thrift(data).struct(wanted={1: samples._ALL, 3: {2: samples._ALL}}) == {1: 1, 3: {2: 2}}
     with pytest.raises(ValueError, match="twice"):
-        footer._Thrift(b"\x1c\x15\x02\x05\x02\x04\x00\x00").struct(wanted={2: footer._ALL})
+        samples._Thrift(b"\x1c\x15\x02\x05\x02\x04\x00\x00").struct(wanted={2: samples._ALL})
 
 
 def test_a_page_larger_than_its_column_is_refused(tmp_path):
@@ -266,14 +266,14 @@ def test_a_page_larger_than_its_column_is_refused(tmp_path):
     path = tmp_path / "a.parquet"
     parquet(pa.table({"key": pa.array([os.urandom(8).hex() for _ in range(60_000)])}), path, use_dictionary=False)
     data = bytearray(path.read_bytes())
-    said = footer._Thrift(bytes(data[4:100])).struct()
+    said = samples._Thrift(bytes(data[4:100])).struct()
     assert data[4:6] == b"\x15\x00", "the type of the page, then its size"
     old = zigzag(said[2])
     assert data[7 : 7 + len(old)] == old
     data[7 : 7 + len(old)] = zigzag(said[2] + 60_000)
     path.write_bytes(data)
     with path.open("rb") as file, pytest.raises(ValueError, match="larger than its column"):
-        footer.check(file)
+        samples.check(file)
 
 
 def zigzag(number):
@@ -299,9 +299,9 @@ def test_an_array_of_a_part_lies_within_its_frame():
 
 
 def test_valid_json_may_be_as_large_for_a_loader_as_for_a_scan():
-    from datacheck.scan import documents
+    from datacheck.scan import run_documents
 
-    assert (VALID_BYTES, VALID_BYTES_EACH) == (documents.VALID_BYTES, documents.VALID_BYTES_EACH)
+    assert (VALID_BYTES, VALID_BYTES_EACH) == (run_documents.VALID_BYTES, run_documents.VALID_BYTES_EACH)
 
 
 # ---------------------------------------------------------------------------------------- damaged runs

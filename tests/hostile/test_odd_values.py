@@ -8,12 +8,12 @@ import time
 import numpy as np
 import pytest
 
-from datacheck.cache.documents import check_sizes
+from datacheck.cache.parsing import check_sizes
+from datacheck.model.sample import ArraySpec, Block, Column, Origin, Piece
 from datacheck.repro.captures import differences
-from datacheck.repro.diff.sections import json_differences
-from datacheck.repro.runs.read import _line
+from datacheck.repro.recorded import _line
+from datacheck.repro.sections import json_differences
 from datacheck.runtime.documents import parse_json
-from datacheck.sample import ArraySpec, Block, Column, Origin, Piece
 from datacheck.schema.load import parse_schema
 from datacheck.sources import plan_work
 from datacheck.sources.listing import list_files

@@ -17,8 +17,8 @@ from datacheck.cache import layout
 from datacheck.cache.codec import Codec
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
 from datacheck.cache.store import open_store
-from datacheck.digest import canonical_json
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
+from datacheck.runtime.hashing import canonical_json
 from tests.build.make import MIXED, job_of, mixed, schema_of
 from tests.cache.make import make_cache
 from tests.independent import read_by_hand

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from datacheck.judging.bench import Bench
+from datacheck.model.sample import Origin, Piece, stack
+from datacheck.model.table import Measured
 from datacheck.rules.base import Measure
-from datacheck.sample import Origin, Piece, stack
-from datacheck.table import Measured
+from datacheck.rules.measurement import Bench
 from tests.scan.conftest import make_schema
 
 

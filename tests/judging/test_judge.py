@@ -4,11 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.errors import UsageError
-from datacheck.finding import Failure, Severity, Verdict
-from datacheck.judging.judge import judge
-from datacheck.judging.select import choose_rules
+from datacheck.model.finding import Failure, Severity, Verdict
+from datacheck.model.table import Note
 from datacheck.rules.base import Skip
-from datacheck.table import Note
+from datacheck.rules.engine import judge
+from datacheck.rules.selection import choose_rules
 from tests.scan.conftest import above, make_rule, make_schema, make_table
 
 
@@ -190,8 +190,8 @@ def test_a_waiver_that_matches_nothing_is_an_error():
 def test_waivers_of_notes_count_towards_the_time_of_a_rule(monkeypatch):
     notes = [Note("DC900", f"a{n}", "x") for n in range(2_000)]
     schema = make_schema(rules={"DC900": {"ignore": [f"q{n}*z" for n in range(2_000)], "reason": "old"}})
-    monkeypatch.setattr("datacheck.judging.judge._RULE_S", 0.0)
-    monkeypatch.setattr("datacheck.judging.judge._LEAST_S", 0.05)
+    monkeypatch.setattr("datacheck.rules.engine._RULE_S", 0.0)
+    monkeypatch.setattr("datacheck.rules.engine._LEAST_S", 0.05)
     judged = run(make_table("ab", x__max=[1, 1]), make_rule(), schema=schema, notes=notes)
     assert [(f.kind, f.message.partition(":")[0]) for f in judged.findings] == [("stopped", "not judged")]
 
@@ -234,8 +234,8 @@ def test_a_judge_that_raises_or_answers_nonsense_is_a_crash_and_the_others_go_on
 
 @pytest.mark.parametrize(("stop", "words"), [("endless", "takes too long"), ("greedy", "needs more memory")])
 def test_a_rule_that_samples_make_endless_is_stopped_and_named_and_the_others_go_on(monkeypatch, stop, words):
-    monkeypatch.setattr("datacheck.judging.judge._RULE_S", 0.0)
-    monkeypatch.setattr("datacheck.judging.judge._LEAST_S", 0.05)
+    monkeypatch.setattr("datacheck.rules.engine._RULE_S", 0.0)
+    monkeypatch.setattr("datacheck.rules.engine._LEAST_S", 0.05)
 
     def endless(rows, case):
         """It never ends."""
@@ -281,7 +281,7 @@ def test_notes_reach_their_rule_also_where_no_row_is():
 
 
 def test_splits_beyond_a_limit_are_judged_as_one_and_none_is_lost(monkeypatch):
-    monkeypatch.setattr("datacheck.judging.judge._MOST_PLACES", 3)
+    monkeypatch.setattr("datacheck.rules.engine._MOST_PLACES", 3)
 
     def each(rows, case):
         """Tells of all."""
@@ -300,7 +300,7 @@ def test_splits_beyond_a_limit_are_judged_as_one_and_none_is_lost(monkeypatch):
         "all others": ([3, 4, 5, 6, 7], "False ['', 'gone', 's1']"),
     }
     assert "the 6 splits with the fewest samples are judged as one" in verdict_of(judged).why
-    monkeypatch.setattr("datacheck.judging.judge._MOST_PLACES", 8)
+    monkeypatch.setattr("datacheck.rules.engine._MOST_PLACES", 8)
     judged = run(table, make_rule(judge=each), schema=schema, notes=notes)
     assert len({finding.split for finding in judged.findings}) == len(judged.findings) == 8
     assert verdict_of(judged).why == ""

@@ -1,9 +1,9 @@
 import pytest
 
 from datacheck.errors import UsageError
-from datacheck.finding import Severity, Verdict
-from datacheck.judging.select import choose_rules, in_order_of_need, measures_of, targets, variants
+from datacheck.model.finding import Severity, Verdict
 from datacheck.rules.base import Measure
+from datacheck.rules.selection import choose_rules, in_order_of_need, measures_of, targets, variants
 from tests.scan.conftest import make_rule, make_schema
 
 

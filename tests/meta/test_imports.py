@@ -19,7 +19,8 @@ FORBIDDEN = {
     "datacheck.pytest_plugin": HEAVY | {"numpy", "orjson", "click", "datacheck.report", "datacheck.cli"},
     "datacheck.cache": HEAVY,
     "datacheck.torch": HEAVY - {"torch"} | {"datacheck.schema", "datacheck.formats", "datacheck.rules"},
-    "datacheck.torch.audit": HEAVY | {"datacheck.schema", "datacheck.formats", "datacheck.rules", "datacheck.parallel"},
+    "datacheck.torch.audit": HEAVY
+    | {"datacheck.schema", "datacheck.formats", "datacheck.rules", "datacheck.workers.parallel"},
     "datacheck.rules": HEAVY - {"pydantic"} | {"datacheck.formats", "datacheck.sources", "datacheck.cache"},
     "datacheck.schema": HEAVY - {"pydantic"},
     "datacheck.formats.base": HEAVY,
@@ -30,9 +31,9 @@ FORBIDDEN = {
     "datacheck.report.trackers": {"mlflow", "wandb", "torch", "dask", "distributed", "zarr"},
     "datacheck.repro.manifest": HEAVY,
     "datacheck.repro.compare": HEAVY,
-    "datacheck.repro.trials.bisect": HEAVY,
-    "datacheck.sources.hashing": HEAVY
-    | {"datacheck.schema", "datacheck.cache", "datacheck.parallel", "datacheck.repro"},
+    "datacheck.repro.bisect": HEAVY,
+    "datacheck.sources.file_digests": HEAVY
+    | {"datacheck.schema", "datacheck.cache", "datacheck.workers.parallel", "datacheck.repro"},
 }
 
 

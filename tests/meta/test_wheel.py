@@ -19,7 +19,7 @@ assert "files" in names and "ho3d" in names, names
 for name in names:
     load_schema(name)
 assert {folder!r} in str(shipped("schemas")) and list(shipped("pipelines").glob("*.yaml"))
-from datacheck.report.chinese import chinese
+from datacheck.report.rule_pages import chinese
 from datacheck.rules import catalogue
 assert all(map(chinese, catalogue().values()))
 exec({example!r})  # of docs/outputs.md: the schema of result.json

@@ -21,9 +21,9 @@ from datacheck import pipeline
 from datacheck.cache import layout, open_cache
 from datacheck.cli.build import _unlisted
 from datacheck.errors import DatacheckError, StorageError, UsageError
-from datacheck.finding import RuleVerdict, Verdict
+from datacheck.model.finding import RuleVerdict, Verdict
 from datacheck.pipeline import build
-from datacheck.scan import Request, measuring, run_scan, runner
+from datacheck.scan import Request, measuring, run, run_scan
 from datacheck.schema.model import Schema
 from tests.build.make import MIXED, mixed, schema_of, tree
 
@@ -171,7 +171,7 @@ def test_a_folder_that_cannot_be_listed_stops_no_other_split_and_is_named(tmp_pa
     for split in ("train", "val"):
         (tmp_path / "data" / split).mkdir(parents=True)
         np.save(tmp_path / f"data/{split}/0.npy", np.zeros((4, 3), np.float32))
-    monkeypatch.setattr("datacheck.sources.stores.DEPTH", 0)
+    monkeypatch.setattr("datacheck.sources.listing.DEPTH", 0)
     (tmp_path / "data/deep.zarr/a/b").mkdir(parents=True)
     (tmp_path / "data/deep.zarr/.zgroup").write_text("{}")
     fields = {"points": {"shape": ["P", 3], "at": "array"}}
@@ -410,7 +410,7 @@ def test_an_interrupted_command_goes_on(tmp_path, project, number, code, more):
 
 def test_files_that_no_scan_reads_whole_are_hashed_once(tmp_path, monkeypatch):
     """Of pictures a scan reads the headers, so a build has to take their digests: not again for the next one."""
-    monkeypatch.setattr(runner, "SMALL", 0)
+    monkeypatch.setattr(run, "SMALL", 0)
     data = tmp_path / "data"
     data.mkdir()
     rng = np.random.Generator(np.random.Philox(4))

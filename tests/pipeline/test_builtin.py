@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from datacheck.model.sample import ArraySpec
 from datacheck.pipeline import load_pipeline
-from datacheck.sample import ArraySpec
 from datacheck.schema.load import builtin, shipped
 from datacheck.transforms import bind, transforms
 

@@ -7,12 +7,12 @@ import numpy as np
 import orjson
 import pytest
 
-from datacheck.finding import Severity
-from datacheck.preview import run as pictures
-from datacheck.preview.chosen import overlaid
+from datacheck.model.finding import Severity
+from datacheck.model.table import CHECKED, UNREADABLE
+from datacheck.preview import run_previews as pictures
+from datacheck.preview.run_previews import overlaid
 from datacheck.scan import scan
 from datacheck.schema.load import parse_schema
-from datacheck.table import CHECKED, UNREADABLE
 from tests.preview.hands import MANO, bones, hand, moved
 
 HANDS = """

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from datacheck.preview.numbers import UnfitError
-from datacheck.preview.overlay import Posed, overlay, turned
+from datacheck.preview.overlays import Posed, overlay, turned
 from tests.preview.hands import MANO, bones, hand, moved
 
 FIT = [moved(hand(), seed) for seed in range(12)]

@@ -12,13 +12,13 @@ import orjson
 import pytest
 
 from datacheck.errors import OutOfSpaceError
-from datacheck.preview import run as pictures
-from datacheck.preview.chosen import choose, worst_of
-from datacheck.preview.one import _about, of_run
+from datacheck.model.table import CHECKED, UNREADABLE
+from datacheck.preview import run_previews as pictures
+from datacheck.preview.run_previews import choose, worst_of
+from datacheck.preview.single import _about, of_run
 from datacheck.scan import scan
-from datacheck.scan.store import PREVIEWS, VALID
+from datacheck.scan.run_documents import PREVIEWS, VALID
 from datacheck.schema.load import parse_schema
-from datacheck.table import CHECKED, UNREADABLE
 
 CLOUDS = """
 datacheck: 1
@@ -134,8 +134,8 @@ def test_where_the_system_starts_no_process_there_are_no_pictures_and_no_more_ha
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     run = scanned(data)
-    monkeypatch.setattr("datacheck.child.fork", lambda *_: None)
-    monkeypatch.setattr("datacheck.child._Started", refuse)
+    monkeypatch.setattr("datacheck.workers.child.fork", lambda *_: None)
+    monkeypatch.setattr("datacheck.workers.child._Started", refuse)
     made = pictures.previews_of(run, PATIENCE)
     assert all("Resource temporarily unavailable" in sample["why"] for sample in made["samples"])
     with pictures.Drawer(data, {}) as drawer:

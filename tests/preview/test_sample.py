@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck.preview.placed import beside
+from datacheck.preview.overlays import beside
 from datacheck.preview.sample import Sitter, previews
+from datacheck.schema.grammar import ROLES
 from datacheck.schema.load import load_schema, parse_schema
 from datacheck.schema.model import FieldSpec
-from datacheck.schema.units import ROLES
 
 SCHEMA = """\
 datacheck: 1

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datacheck.model.sample import Column
 from datacheck.preview.numbers import UnfitError
-from datacheck.preview.text import LETTERS, SEGMENTS, chat, decoded, plain, tokenized, tokens
-from datacheck.sample import Column
+from datacheck.preview.texts import LETTERS, SEGMENTS, chat, decoded, plain, tokenized, tokens
 from datacheck.schema.model import FieldSpec, TokenizerSpec
 from datacheck.testing import synth
-from datacheck.tokens import Tokenizer
+from datacheck.tokenization import Tokenizer
 from datacheck.transforms.base import InvalidSample
 from datacheck.transforms.tokenize import Tokenize
 

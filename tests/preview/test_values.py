@@ -11,11 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck.preview.cloud import MOST, Colour, cloud
+from datacheck.preview.drawings import (
+    DIMENSIONS,
+    MOST,
+    POINTS,
+    RANGES,
+    SIDE,
+    Colour,
+    cloud,
+    film,
+    image,
+    png,
+    timeline,
+    with_ranges,
+)
 from datacheck.preview.numbers import UnfitError, thinned
-from datacheck.preview.picture import SIDE, film, image, png
-from datacheck.preview.skeleton import skeleton
-from datacheck.preview.timeline import DIMENSIONS, POINTS, RANGES, timeline, with_ranges
+from datacheck.preview.overlays import skeleton
 from datacheck.rules.skeletons import SKELETONS
 from datacheck.schema.load import parse_schema
 

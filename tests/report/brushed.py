@@ -3,10 +3,10 @@
 import numpy as np
 import orjson
 
+from datacheck.model.table import CHECKED, Measured, Table, Texts
 from datacheck.rules.families.tokens import UNTOLD
+from datacheck.scan.run_documents import RESULT, SAMPLES, SCHEMA, VALID
 from datacheck.scan.samples import table_bytes
-from datacheck.scan.store import RESULT, SAMPLES, SCHEMA, VALID
-from datacheck.table import CHECKED, Measured, Table, Texts
 from tests.report.conftest import result
 
 EVIL = "a.b['\"\\\n\u202e\u540d</script>#{}"

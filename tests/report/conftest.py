@@ -4,9 +4,9 @@ import numpy as np
 import orjson
 import pytest
 
+from datacheck.model.table import CHECKED, Measured, Table, Texts
+from datacheck.scan.run_documents import RESULT, SAMPLES, SCHEMA, VALID
 from datacheck.scan.samples import table_bytes
-from datacheck.scan.store import RESULT, SAMPLES, SCHEMA, VALID
-from datacheck.table import CHECKED, Measured, Table, Texts
 from tests.report.real_runs import runs
 
 __all__ = ["runs"]

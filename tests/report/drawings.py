@@ -3,10 +3,10 @@
 import numpy as np
 import orjson
 
+from datacheck.model.table import CHECKED, Measured, Table, Texts
 from datacheck.rules.skeletons import SKELETONS
+from datacheck.scan.run_documents import RESULT, SAMPLES, SCHEMA, VALID
 from datacheck.scan.samples import table_bytes
-from datacheck.scan.store import RESULT, SAMPLES, SCHEMA, VALID
-from datacheck.table import CHECKED, Measured, Table, Texts
 from tests.report.conftest import result
 
 DRAWN_SCHEMA = """\

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.finding import Cause, Finding, Level, Report, RuleVerdict, Severity, Verdict
-from datacheck.rules.compared import Compared, bounded
-from datacheck.scan.store import RESULT, dump_json, result
+from datacheck.model.finding import Cause, Finding, Level, Report, RuleVerdict, Severity, Verdict
+from datacheck.rules.comparison import Compared, bounded
+from datacheck.scan.run_documents import RESULT, dump_json, result
 from tests.report.conftest import SCHEMA_TEXT
 
 HOSTILE = {

@@ -1,6 +1,6 @@
 """Made verdicts of rules against a reference."""
 
-from datacheck.rules.compared import Compared, bounded, cumulative
+from datacheck.rules.comparison import Compared, bounded, cumulative
 
 LIMITS = {"DC902": 0.2, "DC903": 0.1}
 

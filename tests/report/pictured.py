@@ -3,14 +3,10 @@
 import numpy as np
 import orjson
 
-from datacheck.preview.cloud import Colour, cloud
-from datacheck.preview.overlay import Posed, overlay
-from datacheck.preview.picture import film, image
-from datacheck.preview.projected import projection
-from datacheck.preview.skeleton import skeleton
-from datacheck.preview.text import chat, tokens
-from datacheck.preview.timeline import timeline
-from datacheck.scan.store import PREVIEWS, PREVIEWS_FORMAT
+from datacheck.preview.drawings import Colour, cloud, film, image, timeline
+from datacheck.preview.overlays import Posed, overlay, projection, skeleton
+from datacheck.preview.texts import chat, tokens
+from datacheck.scan.run_documents import PREVIEWS, PREVIEWS_FORMAT
 from datacheck.schema.model import FieldSpec
 from tests.preview.hands import hand
 

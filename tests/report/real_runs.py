@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from datacheck.scan import baseline, scan, scan_loader
-from datacheck.scan.again import Rescore, rescore
+from datacheck.scan.rescore import Rescore, rescore
 from datacheck.schema.load import parse_schema
 from datacheck.testing.faults import faults_of, plant
 from datacheck.testing.synth import write

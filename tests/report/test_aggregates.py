@@ -4,12 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from datacheck.report.aggregates import BINS, Then, fields, histogram, order_of_rows
-from datacheck.report.measures import Shown, agreed, band, shown
+from datacheck.model.table import Measured, Texts
+from datacheck.report.field_figures import BINS, Shown, Then, agreed, band, fields, histogram, order_of_rows, shown
 from datacheck.rules.families.tokens import UNTOLD
 from datacheck.schema.load import load_schema, parse_schema
 from datacheck.schema.model import EpisodeSpec
-from datacheck.table import Measured, Texts
 from tests.report.conftest import SCHEMA_TEXT, table
 
 

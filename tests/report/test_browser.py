@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from datacheck.report.html import write_page
-from datacheck.scan.store import RESULT
+from datacheck.scan.run_documents import RESULT
 from datacheck.schema.load import parse_schema
 from tests.report.conftest import SCHEMA_TEXT, finding, table
 from tests.report.drawings import DRAWN_SCHEMA, drawn_run

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from datacheck.report.aggregates import histogram
-from datacheck.report.brushes import BESIDE, SIGNS
-from datacheck.report.html import MOST_ROWS, run_of, write_page
+from datacheck.report.field_figures import histogram
+from datacheck.report.html import BESIDE, MOST_ROWS, SIGNS, run_of, write_page
 from datacheck.rules.families.tokens import UNTOLD
 from tests.report.brushed import EVIL, brushed_run, planted
 

@@ -15,14 +15,15 @@ import numpy as np
 import pytest
 import zarr
 
-from datacheck import CachedDataset, numerics
+from datacheck import CachedDataset
 from datacheck.build.builder import build_cache
 from datacheck.cache import layout, open_cache
-from datacheck.cache.about import about
 from datacheck.cache.codec import Codec
 from datacheck.cache.manifest import measure_files, write_manifest
-from datacheck.report.caches import _said, cache_page, cache_said
-from datacheck.sample import ArraySpec
+from datacheck.cache.reader import about
+from datacheck.model.sample import ArraySpec
+from datacheck.report.cache_page import _said, cache_page, cache_said
+from datacheck.runtime import numerics
 from tests.build import rebuild
 from tests.cache.make import HalfPair, _Writer, make_cache
 from tests.report.hostile import HOSTILE
@@ -183,7 +184,7 @@ def test_what_changed_since_the_last_build_is_what_was_changed(built):
 
 
 def test_values_beyond_the_bound_are_counted_and_not_read(built, monkeypatch):
-    monkeypatch.setattr("datacheck.report.changes._READ", 0)
+    monkeypatch.setattr("datacheck.report.cache_page._READ", 0)
     changed = parsed(built[1].path)[0]["changed"]
     assert (changed["changed"]["all"], changed["unread"], changed["alike"]) == (0, 1, True)
 

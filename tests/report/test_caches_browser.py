@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from datacheck.cache.codec import Codec
-from datacheck.report.caches import cache_page, cache_said
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
+from datacheck.report.cache_page import cache_page, cache_said
 from tests.cache.make import make_cache
 from tests.report.hostile import HOSTILE, leaks
 from tests.report.test_browser import browser, pytestmark, texts

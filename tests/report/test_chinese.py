@@ -8,8 +8,7 @@ from importlib import resources
 import pytest
 from rich.cells import cell_len
 
-from datacheck.report.chinese import HEADINGS, chinese, made_from
-from datacheck.report.pages import EXAMPLES, english, plain
+from datacheck.report.rule_pages import EXAMPLES, HEADINGS, chinese, english, made_from, plain
 from datacheck.rules import catalogue
 
 FOLDER = resources.files("datacheck.rules") / "zh"

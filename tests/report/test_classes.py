@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.report.classes import MOST_CLASSES, MOST_SPLITS, class_shares
+from datacheck.model.table import CHECKED, Measured, Table, Texts
 from datacheck.report.html import run_of, size_of
-from datacheck.rules.classes import class_names, declared
+from datacheck.report.split_tables import MOST_CLASSES, MOST_SPLITS, class_shares
+from datacheck.rules.label_counts import class_names, declared
 from datacheck.scan import scan
-from datacheck.scan.store import SCHEMA
+from datacheck.scan.run_documents import SCHEMA
 from datacheck.schema.load import parse_schema
 from datacheck.schema.model import FieldSpec
-from datacheck.table import CHECKED, Measured, Table, Texts
 
 HEAD = 'datacheck: 1\nname: s\nsamples: {files: "{split}/{file}"}\nfields:\n'
 POINTS = HEAD + "  xyz: {role: points, shape: [P, 3]}\n  label: {role: class, shape: [P], classes: 4}\n"

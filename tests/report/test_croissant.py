@@ -13,14 +13,14 @@ import rdflib
 from click.testing import CliRunner
 
 import datacheck
-from datacheck import fsops
 from datacheck.cli.main import datacheck as command
 from datacheck.cli.main import run as run_command
 from datacheck.errors import UsageError
 from datacheck.report import croissant
 from datacheck.report.croissant import card
-from datacheck.sources.entries import Entries, Entry
+from datacheck.runtime import fsops
 from datacheck.sources.listing import Listing
+from datacheck.sources.roots import Entries, Entry
 from tests.integrations.conftest import write_data
 from tests.report.hostile import HOSTILE, leaks
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from datacheck.report.drifts import drifts
 from datacheck.report.html import run_of
-from datacheck.rules.compared import Compared, bounded, cumulative
+from datacheck.report.split_tables import drifts
+from datacheck.rules.comparison import Compared, bounded, cumulative
 from datacheck.scan import scan
-from datacheck.scan.finished import finished
+from datacheck.scan.run_dir import finished
 from datacheck.schema.load import parse_schema
 from tests.report.conftest import SCHEMA_TEXT
 from tests.report.made_drift import compared_rules, one

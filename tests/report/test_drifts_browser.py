@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from datacheck.rules.compared import Compared
+from datacheck.rules.comparison import Compared
 from tests.report.conftest import finding
 from tests.report.made_drift import compared_rules, one
 from tests.report.test_browser import browser, opened, pytestmark, texts

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from datacheck.report.ci import summary
 from datacheck.report.fitness import fitness
-from datacheck.report.github import summary
 from datacheck.report.html import run_of
 from tests.report.conftest import finding
 

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from datacheck.report.html import write_page
+from datacheck.report.sample_page import write_view
 from datacheck.report.text import LINES, printing
-from datacheck.report.view import write_view
 from tests.report import pictured
 from tests.report.hostile import HOSTILE, evil_run, hostile_report, leaks
 

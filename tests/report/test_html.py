@@ -13,12 +13,12 @@ import orjson
 import pytest
 
 import datacheck
+from datacheck.model.table import Measured
 from datacheck.report.html import MOST_ROWS, _rounded, run_of, write_page
 from datacheck.scan import scan
-from datacheck.scan.again import Rescore, rescore
-from datacheck.scan.store import RESULT, SCHEMA, VALID
+from datacheck.scan.rescore import Rescore, rescore
+from datacheck.scan.run_documents import RESULT, SCHEMA, VALID
 from datacheck.schema.load import parse_schema
-from datacheck.table import Measured
 from tests.report.brushed import brushed_run
 from tests.report.conftest import SCHEMA_TEXT, finding, result, table
 from tests.report.hostile import HOSTILE, evil_run

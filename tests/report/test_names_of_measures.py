@@ -4,10 +4,10 @@ from collections import defaultdict
 
 import yaml
 
-from datacheck.judging.bench import Bench
-from datacheck.report.measures import LABELS
+from datacheck.model.sample import stack
+from datacheck.report.field_figures import LABELS
 from datacheck.rules import catalogue
-from datacheck.sample import stack
+from datacheck.rules.measurement import Bench
 from tests.rules.harness import pieces_of, schema_of
 from tests.rules.test_examples import sections
 

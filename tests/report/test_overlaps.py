@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datacheck.model.table import CHECKED, Measured, Table, Texts
 from datacheck.report.html import run_of
-from datacheck.report.overlaps import MOST_SPLITS, overlaps
+from datacheck.report.split_tables import MOST_SPLITS, overlaps
 from datacheck.scan import scan
 from datacheck.schema.load import parse_schema
-from datacheck.table import CHECKED, Measured, Table, Texts
 from datacheck.testing.faults import faults_of, plant
 from datacheck.testing.synth import write
 

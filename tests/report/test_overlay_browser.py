@@ -6,8 +6,8 @@ import numpy as np
 import orjson
 import pytest
 
-from datacheck.preview.overlay import Posed, overlay
-from datacheck.scan.store import PREVIEWS, PREVIEWS_FORMAT
+from datacheck.preview.overlays import Posed, overlay
+from datacheck.scan.run_documents import PREVIEWS, PREVIEWS_FORMAT
 from tests.preview.hands import hand, moved
 from tests.report import pictured
 from tests.report.conftest import finding

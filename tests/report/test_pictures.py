@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from datacheck.report.html import run_of, write_page
-from datacheck.scan.store import PREVIEWS, PREVIEWS_FORMAT
+from datacheck.scan.run_documents import PREVIEWS, PREVIEWS_FORMAT
 from tests.report.conftest import finding
 
 

@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from datacheck.model.table import CHECKED, Measured, Table
 from datacheck.report.html import run_of, size_of
 from datacheck.report.plots import MOST_DRAWN, plots
-from datacheck.rules.robots import ROBOTS
-from datacheck.rules.scripts import BITS, SCRIPTS
-from datacheck.rules.skeletons import SKELETONS
+from datacheck.rules.skeletons import ROBOTS, SKELETONS
+from datacheck.rules.text_bytes import BITS, SCRIPTS
 from datacheck.schema.load import parse_schema
-from datacheck.table import CHECKED, Measured, Table
 from tests.report.drawings import DRAWN_SCHEMA, drawn_run
 
 HEAD = "datacheck: 1\nname: made\nsamples: {files: '*.npy'}\n"

@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from datacheck.finding import Tick
+from datacheck.model.finding import Tick
 from datacheck.report.progress import Pace, lines, progress_bar, said
 
 

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.cli.show import _places
-from datacheck.report import pages
-from datacheck.report.sarif import sarif
-from datacheck.scan.bounds import bounded
-from datacheck.scan.store import dump_json
+from datacheck.report import rule_pages
+from datacheck.report.ci import sarif
+from datacheck.scan.run_documents import bounded, dump_json
 from tests.report.hostile import HOSTILE, hostile_result, leaks
 
 HERE = Path("/work place")
@@ -172,7 +171,7 @@ def test_places_are_relative_and_say_nothing_of_the_machine(runs, root, file, ba
 
 
 def test_a_rule_page_that_is_published_is_linked(validator, runs, monkeypatch):
-    monkeypatch.setattr(pages, "RULE_PAGES", "https://example.org/rules")
+    monkeypatch.setattr(rule_pages, "RULE_PAGES", "https://example.org/rules")
     log, _ = of(runs["broken"])
     rules = log["runs"][0]["tool"]["driver"]["rules"]
     assert {rule["helpUri"] for rule in rules} == {f"https://example.org/rules/{rule['id']}.md" for rule in rules}
@@ -258,7 +257,7 @@ def test_a_finding_is_not_held_against_all_others(monkeypatch):
     rule = said["findings"][0]["rule"]
     many = [{**said["findings"][0], "id": f"DC902:{i % 150}", "rule": Counted(rule)} for i in range(300)]
     others = {Counted(f"X{i}"): said["rules"][rule] for i in range(300)}
-    monkeypatch.setattr("datacheck.report.sarif._spelled", Counted)
+    monkeypatch.setattr("datacheck.report.ci._spelled", Counted)
     log = sarif({**said, "rules": {**others, **said["rules"]}, "findings": many, "suppressed": []}, {}, HERE)
     results = log["runs"][0]["results"]
     numbers = [one["partialFingerprints"]["primaryLocationLineHash"].rpartition(":")[2] for one in results]

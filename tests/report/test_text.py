@@ -13,8 +13,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from datacheck.finding import Cause, Finding, Level, Report, RuleVerdict, Severity, Verdict
-from datacheck.report.json import result_bytes
+from datacheck.model.finding import Cause, Finding, Level, Report, RuleVerdict, Severity, Verdict
+from datacheck.report.ci import result_bytes
 from datacheck.report.text import LINES, _wrapped, printing, report_lines
 from datacheck.report.words import json_said
 from tests.report.hostile import HOSTILE, leaks

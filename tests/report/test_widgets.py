@@ -4,8 +4,8 @@ import numpy as np
 import orjson
 import pytest
 
-from datacheck.preview.timeline import timeline
-from datacheck.scan.store import PREVIEWS
+from datacheck.preview.drawings import timeline
+from datacheck.scan.run_documents import PREVIEWS
 from tests.report.conftest import finding
 from tests.report.pictured import HOSTILE, pictures, put
 from tests.report.test_browser import browser, opened, pytestmark, texts
@@ -248,7 +248,7 @@ def test_a_page_without_pictures_has_no_trace_of_them(browser, made_run):
 
 
 def test_the_page_of_one_sample_has_the_same_widgets(browser, tmp_path):
-    from datacheck.report.view import write_view
+    from datacheck.report.sample_page import write_view
 
     fields = [{"field": name, **one} for name, one in pictures().items()]
     found = {"rule": "DC201", "name": HOSTILE, "severity": "error", "fields": ["film"], "message": HOSTILE, "fix": "x"}

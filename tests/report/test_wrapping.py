@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from datacheck.report.wrapping import wrapped
+from datacheck.report.words import wrapped
 
 
 @pytest.mark.parametrize(

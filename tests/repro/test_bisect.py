@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from datacheck.errors import UsageError
-from datacheck.repro.trials.bisect import Bisection, Effect, Switch, Training, bisect
-from datacheck.repro.trials.flips import FLIPS, with_workers
+from datacheck.repro.bisect import Bisection, Effect, Switch, Training, bisect
+from datacheck.repro.switches import FLIPS, with_workers
 
 COMMAND = [sys.executable, "-c", "from datacheck.cli.main import main; main()", "repro", "bisect"]
 SCRIPT = """

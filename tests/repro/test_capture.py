@@ -17,14 +17,12 @@ import xxhash
 
 from datacheck.cache.find import find_caches
 from datacheck.repro import capture as capture_here
+from datacheck.repro import code as code_module
+from datacheck.repro import hardware as native_module
 from datacheck.repro import manifest
 from datacheck.repro.captures import SECTIONS, differences
-from datacheck.repro.environment import code as code_module
-from datacheck.repro.environment import native as native_module
-from datacheck.repro.environment.code import code
-from datacheck.repro.environment.packages import Installed, installed
-from datacheck.repro.environment.process import process
-from datacheck.repro.environment.secret import masked
+from datacheck.repro.code import Installed, code, installed
+from datacheck.repro.process import masked, process
 
 LIBRARY = Path(find_spec("_bisect").origin)  # a small one that has a build id, whatever compiled it
 SAY = "\nimport json, sys, datacheck.repro\njson.dump(datacheck.repro.capture(), open(sys.argv[1], 'w'))\n"

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from datacheck.repro.runs.read import Trace
-from datacheck.repro.trials.bisect import bisect
-from datacheck.repro.trials.switch import Switch, turn_caches
-from datacheck.repro.trials.training import Outcome, Training
+from datacheck.repro.bisect import bisect
+from datacheck.repro.recorded import Trace
+from datacheck.repro.switches import Switch, turn_caches
+from datacheck.repro.training import Outcome, Training
 from tests.repro.traces import step
 
 SWITCH = Switch("UNUSED", "1", "2")

@@ -12,10 +12,10 @@ import pytest
 
 from datacheck.cli.repro import _summary
 from datacheck.errors import UsageError
-from datacheck.registry import resolve
-from datacheck.repro.check.facts import PROFILES
+from datacheck.plugins import resolve
+from datacheck.repro.checks import PROFILES
+from datacheck.repro.inner import Finder
 from datacheck.repro.risks import judge
-from datacheck.repro.trials.inside import Finder
 
 COMMAND = [sys.executable, "-c", "from datacheck.cli.main import main; main()", "repro"]
 

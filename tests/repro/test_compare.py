@@ -14,11 +14,10 @@ import pytest
 
 from datacheck.cli import main as cli
 from datacheck.errors import StorageError, UsageError
-from datacheck.repro import manifest
+from datacheck.model.sample import ArraySpec
+from datacheck.repro import manifest, sample_digests, values
 from datacheck.repro.compare import compare, kind_of
-from datacheck.repro.data import samples, values
-from datacheck.repro.data.trees import TreeDiff
-from datacheck.sample import ArraySpec
+from datacheck.repro.values import TreeDiff
 from datacheck.schema.load import load_schema, parse_schema
 from datacheck.sources.listing import list_files
 from tests.cache.make import HalfPair, make_cache
@@ -294,8 +293,10 @@ def test_of_many_samples_and_fields_the_first_are_told(tmp_path, monkeypatch):
         rows = [json.dumps({f"f{n:03}": f"{side}{i}" for n in range(101)}) for i in range(20)]
         (tmp_path / side / "x.jsonl").write_text("\n".join(rows))
     schema = parse_schema("datacheck: 1\nname: t\nsamples: {files: '{id}.jsonl', each: line}\nfields: {'*': {}}\n")
-    task = {side: samples.task_of(schema, tmp_path / name, {}) for side, name in (("first", "a"), ("second", "b"))}
-    (item,) = samples.items_of(schema, list_files(tmp_path / "a"))
+    task = {
+        side: sample_digests.task_of(schema, tmp_path / name, {}) for side, name in (("first", "a"), ("second", "b"))
+    }
+    (item,) = sample_digests.items_of(schema, list_files(tmp_path / "a"))
     task["items"] = [[item.as_dict(), item.as_dict()]]
     assert len(values.compare_items(task, lambda _: None)) == 20
     monkeypatch.setattr(values, "MOST_SAMPLES", 3)
@@ -332,8 +333,8 @@ SPECS = {"x": ArraySpec("float32", (2,))}
 
 
 def cache(root, values, **more):
-    samples = [{"x": np.array(value, "f4")} for value in values]
-    return make_cache(root, SPECS, samples, keys=[f"k{i}" for i in range(len(values))], k=2, **more)
+    sample_digests = [{"x": np.array(value, "f4")} for value in values]
+    return make_cache(root, SPECS, sample_digests, keys=[f"k{i}" for i in range(len(values))], k=2, **more)
 
 
 def test_caches_are_compared_by_their_samples(here, capsys):

@@ -14,9 +14,8 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, TensorDataset
 
 from datacheck.errors import UsageError
-from datacheck.repro import Recorder
-from datacheck.repro.runs import record
-from datacheck.repro.runs.read import read_run
+from datacheck.repro import Recorder, record
+from datacheck.repro.recorded import read_run
 
 
 @pytest.fixture(autouse=True)

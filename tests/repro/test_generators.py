@@ -10,7 +10,7 @@ import pytest
 import torch
 import xxhash
 
-from datacheck.repro.runs.generators import RandomStates
+from datacheck.repro.tensors import RandomStates
 
 DRAWS = {
     "nothing": (lambda: None, set()),

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from datacheck.repro.environment import machine
+from datacheck.repro import hardware
 
 SMI = """#!/bin/sh
 case "$1" in --query-gpu=name,driver_version,*) ;; *) exit 9;; esac
@@ -30,7 +30,7 @@ def smi(tmp_path, monkeypatch):
 
 def test_gpus_are_told_by_nvidia_smi(smi):
     smi(SMI)
-    said = machine.gpu()
+    said = hardware.gpu()
     assert len(said["devices"]) == 2
     assert said["devices"][0]["name"] == "NVIDIA GeForce RTX 4090"
     assert said["devices"][0]["driver_version"] == "535.104.05"
@@ -40,9 +40,9 @@ def test_gpus_are_told_by_nvidia_smi(smi):
 
 @pytest.mark.parametrize("text", ["#!/bin/sh\nexit 9\n", "#!/bin/sh\nsleep 60\n"])
 def test_a_driver_that_fails_or_hangs_is_no_gpu(smi, monkeypatch, text):
-    monkeypatch.setattr(machine, "_SECONDS", 0.5)
+    monkeypatch.setattr(hardware, "_SECONDS", 0.5)
     smi(text)
-    assert machine.gpu()["none"] == "nvidia-smi is not installed or names no device"
+    assert hardware.gpu()["none"] == "nvidia-smi is not installed or names no device"
 
 
 def test_thread_pools_are_asked_where_threadpoolctl_is_loaded(monkeypatch):
@@ -51,12 +51,12 @@ def test_thread_pools_are_asked_where_threadpoolctl_is_loaded(monkeypatch):
     ]
     control = SimpleNamespace(threadpool_info=lambda: [dict(pool) for pool in pools])
     monkeypatch.setitem(sys.modules, "threadpoolctl", control)
-    said = machine.blas()
+    said = hardware.blas()
     assert said["threads"] == {"mkl 0": 8}
     assert said["libraries"] == [{"user_api": "blas", "internal_api": "mkl", "version": "2024"}]
 
 
 def test_the_simd_level_is_that_of_the_flags():
     words = Path("/proc/cpuinfo").read_text().split("flags")[1].partition(":")[2].splitlines()[0].split()
-    level = machine.hardware()["simd"]
+    level = hardware.hardware()["simd"]
     assert (level == "x86-64-v4") is ({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx2"} <= set(words))

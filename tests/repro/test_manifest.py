@@ -16,23 +16,22 @@ import xxhash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from datacheck.digest import READ_BYTES
 from datacheck.errors import MissingDependencyError, StorageError, UsageError
-from datacheck.repro import manifest
-from datacheck.repro.data import memory, samples
-from datacheck.repro.data.samples import Samples
+from datacheck.repro import manifest, sample_digests
 from datacheck.repro.manifest import Files, Manifest
+from datacheck.repro.sample_digests import Samples
 from datacheck.runtime.beneath import Folder
+from datacheck.runtime.hashing import READ_BYTES
 from datacheck.schema.load import load_schema
-from datacheck.sources import hashing, listing, stores
-from datacheck.sources.files import FileSource
+from datacheck.sources import file_digests, listing
+from datacheck.sources.groups import FileSource
 
 
 @pytest.fixture
 def data(tmp_path, monkeypatch):
     """A folder of 40 files, written a while ago; the working folder is beside it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(memory, "SETTLED_NS", 0)  # nobody can make a ctime older
+    monkeypatch.setattr(sample_digests, "SETTLED_NS", 0)  # nobody can make a ctime older
     folder = tmp_path / "data"
     (folder / "deep/er").mkdir(parents=True)
     for i in range(40):
@@ -68,8 +67,8 @@ def test_every_file_is_there_with_its_size_and_digest(data):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_children_make_the_same_manifest(data, workers, monkeypatch):
-    monkeypatch.setattr(hashing, "TASK_FILES", 7)
-    monkeypatch.setattr(hashing, "TASK_BYTES", 3500)  # some files are large then: a task each
+    monkeypatch.setattr(file_digests, "TASK_FILES", 7)
+    monkeypatch.setattr(file_digests, "TASK_BYTES", 3500)  # some files are large then: a task each
     assert manifest.document(manifest.make(data, workers=workers)) == manifest.document(manifest.make(data, deep=True))
 
 
@@ -158,7 +157,7 @@ def test_a_zarr_folder_a_part_of_which_cannot_be_read_is_no_manifest(tmp_path, m
     def refusing(path, beat=None):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(stores, "digest_file", refusing)
+    monkeypatch.setattr(listing, "digest_file", refusing)
     with pytest.raises(StorageError, match=r"x\.zarr cannot be read: permission denied"):
         manifest.make("data")
 
@@ -168,7 +167,7 @@ def test_a_zarr_folder_a_part_of_which_cannot_be_read_is_no_manifest(tmp_path, m
 
 def test_a_second_manifest_reads_nothing_and_is_the_same(data, monkeypatch):
     first = manifest.make(data)
-    monkeypatch.setattr(hashing, "digest_files", None)  # whoever reads fails
+    monkeypatch.setattr(file_digests, "digest_files", None)  # whoever reads fails
     again = manifest.make(data)
     assert (again.read, again.kept) == (0, 40)
     assert manifest.document(again) == manifest.document(first)
@@ -203,7 +202,7 @@ def test_what_was_just_written_is_not_remembered(data):
 
 
 def test_what_was_just_written_and_made_to_look_old_is_not_remembered(data, monkeypatch):
-    monkeypatch.setattr(memory, "SETTLED_NS", 2 * 10**9)
+    monkeypatch.setattr(sample_digests, "SETTLED_NS", 2 * 10**9)
     manifest.make(data)
     assert manifest.make(data).read == 40
     now = listing.time.time_ns
@@ -338,7 +337,7 @@ def test_samples_take_little_memory_and_their_digest_is_that_of_the_whole_docume
     said = [(key, tuple(row), bytes.fromhex("".join(row.values()))) for key, row in rows.items()]
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    made = Samples("s", samples.Rows(said), {"x": "DC101 why"})
+    made = Samples("s", sample_digests.Rows(said), {"x": "DC101 why"})
     held = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert held < 200 * count  # keys and digests are those of `said`; a dict with two texts takes 360 bytes more
@@ -349,15 +348,15 @@ def test_samples_take_little_memory_and_their_digest_is_that_of_the_whole_docume
 
 @pytest.mark.parametrize(("values", "nbytes"), [(16_000_000, 0), (16_000_001, 64_000_004)])
 def test_more_values_than_a_manifest_names_are_an_error(lines, values, nbytes):
-    samples._check_count(values, nbytes, 5, lines)
+    sample_digests._check_count(values, nbytes, 5, lines)
     with pytest.raises(UsageError, match=rf"5 samples and more have {values + 1:,} values by schema files; a man"):
-        samples._check_count(values + 1, nbytes, 5, lines)
+        sample_digests._check_count(values + 1, nbytes, 5, lines)
 
 
 def test_values_are_counted_while_samples_are_read(lines, monkeypatch):
     counted = []
-    monkeypatch.setattr(samples, "TASK_ITEMS", 1)
-    monkeypatch.setattr(samples, "_check_count", lambda *given: counted.append(given[:3]))
+    monkeypatch.setattr(sample_digests, "TASK_ITEMS", 1)
+    monkeypatch.setattr(sample_digests, "_check_count", lambda *given: counted.append(given[:3]))
     manifest.make("data", schema=lines)
     nbytes = sum(file.stat().st_size for file in Path("data").iterdir())
     assert counted == [(1, nbytes, 1), (2, nbytes, 2), (3, nbytes, 3)]
@@ -386,7 +385,7 @@ def test_data_that_change_before_their_samples_are_read_are_no_manifest(lines, n
 @pytest.mark.parametrize("how", ["die", "lack"])
 def test_samples_that_another_call_may_be_able_to_read_are_not_remembered(lines, how, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(samples, "_TASK", f"tests.repro.test_manifest:{how}")
+        patch.setattr(sample_digests, "_TASK", f"tests.repro.test_manifest:{how}")
         assert list(manifest.make("data", schema=lines).samples.unread) == ["0.npy", "1.npy", "2.npy"]
     made = manifest.make("data", schema=lines)
     assert made.samples.unread == {}
@@ -403,7 +402,7 @@ def lack(task, beat):
 
     before, FileSource.parts = FileSource.parts, parts
     try:
-        return samples.digest_items(task, beat)
+        return sample_digests.digest_items(task, beat)
     finally:
         FileSource.parts = before
 
@@ -421,13 +420,13 @@ SAMPLES = st.none() | st.builds(
 def built(files, samples, skipped):
     paths = sorted(files)
     digests = np.array([files[p][1].hex().encode() for p in paths], "S32")
-    return Manifest(Files(paths, np.array([files[p][0] for p in paths], np.int64), digests), samples, skipped)
+    return Manifest(Files(paths, np.array([files[p][0] for p in paths], np.int64), digests), sample_digests, skipped)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(files=FILES, samples=SAMPLES, skipped=st.lists(st.tuples(TEXT, TEXT), max_size=3))
 def test_what_is_written_and_read_back_is_equal(tmp_path, files, samples, skipped):
-    made = built(files, samples, skipped)
+    made = built(files, sample_digests, skipped)
     manifest.write(made, tmp_path / "m.json")
     back = manifest.read(tmp_path / "m.json")
     assert (back.files.paths, back.files.sizes.tolist()) == (made.files.paths, made.files.sizes.tolist())
@@ -595,7 +594,7 @@ def test_a_file_that_cannot_be_read_is_no_manifest(data, workers, monkeypatch):
     relist(monkeypatch, listed)
     with pytest.raises(StorageError, match=r"deep/er/20\.bin cannot be read \(and 1 more\): no such file"):
         manifest.make(data, workers=workers)
-    known = memory.recall(memory.place_of(data, {}, None), listed)  # of all others, for the next time
+    known = sample_digests.recall(sample_digests.place_of(data, {}, None), listed)  # of all others, for the next time
     lost = [path for path, digest in zip(listed.entries.paths, known.tolist(), strict=True) if not digest]
     assert lost == ["deep/er/20.bin", "deep/er/22.bin"]
 
@@ -623,11 +622,11 @@ def test_one_bad_file_does_not_throw_away_what_was_read(data, how, monkeypatch):
 
 def test_other_bytes_are_told_after_a_run_that_ended_with_an_error(data, monkeypatch):
     manifest.make(data)
-    place = memory.place_of(data, {}, None)
+    place = sample_digests.place_of(data, {}, None)
     listed = listing.list_files(data)
-    known = memory.recall(place, listed)
+    known = sample_digests.recall(place, listed)
     known[0] = b"0" * 32  # as if the bytes had been others, and nothing but reading told so
-    memory.remember(place, listed.with_digests(known))
+    sample_digests.remember(place, listed.with_digests(known))
     with monkeypatch.context() as patch:
         relist(patch, listed)
         (data / "deep/er/20.bin").rename(data / "away")
@@ -663,7 +662,7 @@ def test_a_folder_that_cannot_be_listed_is_no_manifest(data, monkeypatch):
         return opened(self, path)
 
     monkeypatch.setattr(Folder, "listed", refusing)
-    monkeypatch.setattr(hashing, "digest_files", None)  # and none of the other files is read
+    monkeypatch.setattr(file_digests, "digest_files", None)  # and none of the other files is read
     with pytest.raises(StorageError, match="deep/er: folder cannot be read: permission denied"):
         manifest.make(data)
 
@@ -686,7 +685,7 @@ def test_a_reader_that_is_killed_ends_with_a_message(tmp_path, monkeypatch):
     data.mkdir()
     for name in "ab":
         (data / name).write_bytes(b"x")
-    monkeypatch.setattr(hashing, "_TASK", "tests.repro.test_manifest:die")
+    monkeypatch.setattr(file_digests, "_TASK", "tests.repro.test_manifest:die")
     with pytest.raises(StorageError, match="reading it failed"):
         manifest.make(data, workers=1)
 
@@ -701,7 +700,7 @@ def test_the_same_manifest_comes_from_a_process_of_its_own(data, repository):
     env = os.environ | {"PYTHONPATH": str(repository), "PYTHONHASHSEED": "7", "LC_ALL": "C", "TZ": "Asia/Kathmandu"}
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, env=env)
     assert run.stdout == manifest.document(manifest.make(data))
-    assert memory.place_of(data, {}, None).exists()
+    assert sample_digests.place_of(data, {}, None).exists()
 
 
 def test_an_interrupt_ends_a_walk_that_would_go_on(tmp_path, monkeypatch):
@@ -718,9 +717,9 @@ def test_an_interrupt_ends_a_walk_that_would_go_on(tmp_path, monkeypatch):
         next(tasks)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(hashing, "_digested", interrupted)
+    monkeypatch.setattr(file_digests, "_digested", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        hashing.digest_while_listed(tmp_path, {}, endless, None, None)
+        file_digests.digest_while_listed(tmp_path, {}, endless, None, None)
     assert ended == [True]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datacheck.repro.diff.rundiff import diff_runs
+from datacheck.repro.run_diff import diff_runs
 from tests.repro.train import started
 
 FILES = 1000

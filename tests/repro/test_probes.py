@@ -14,7 +14,7 @@ from datacheck import CachedDataset
 from datacheck.errors import UsageError
 from datacheck.repro import pin
 from datacheck.repro.captures import capture
-from datacheck.repro.check.probes import Asked, kernels, loader_said, on_device, probe_loader
+from datacheck.repro.checks import Asked, kernels, loader_said, on_device, probe_loader
 from datacheck.repro.risks import judge
 
 
@@ -208,7 +208,7 @@ def test_digests_of_samples():
 @pytest.fixture
 def unpinned(monkeypatch):
     """A process whose switches are put back afterwards, and that was started without a hash seed."""
-    monkeypatch.setattr("datacheck.repro.environment.process._hash_seed", lambda: "random")
+    monkeypatch.setattr("datacheck.repro.process._hash_seed", lambda: "random")
     for name in ("PYTHONHASHSEED", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         monkeypatch.setenv(name, "9")  # so that what is set here is put back
         monkeypatch.delenv(name)

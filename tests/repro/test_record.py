@@ -23,12 +23,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from datacheck.errors import UsageError
 from datacheck.repro import Recorder
-from datacheck.repro.diff.rundiff import diff_runs
-from datacheck.repro.runs.batch import digest_batch
-from datacheck.repro.runs.read import read_run
-from datacheck.repro.runs.resolved import resolved
-from datacheck.repro.runs.tensors import fold
-from datacheck.repro.runs.watch import Watch
+from datacheck.repro.record import resolved
+from datacheck.repro.recorded import read_run
+from datacheck.repro.run_diff import diff_runs
+from datacheck.repro.sampler_observer import Watch
+from datacheck.repro.tensors import digest_batch, fold
 from tests.repro.ranks import run_ranks
 
 LIMIT_S = 200
@@ -303,7 +302,7 @@ def test_indices_are_the_same_however_they_are_known(tmp_path):
 
 @pytest.mark.parametrize("kind", ["cached", "plain"])
 def test_indices_of_a_cache_are_those_of_its_batches(tmp_path, kind):
-    from datacheck.sample import ArraySpec
+    from datacheck.model.sample import ArraySpec
     from datacheck.torch import CachedDataset, CachedLoader
     from tests.cache.make import make_cache
 
@@ -338,7 +337,7 @@ def test_the_epoch_that_a_datacheck_sampler_packs_into_an_index_is_left_out():
     class Loader:
         batch_sampler = sampler
 
-    from datacheck.repro.runs.watch import as_indices
+    from datacheck.repro.sampler_observer import as_indices
 
     watch = Watch(Loader)
     list(sampler)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from datacheck.repro.diff.rundiff import diff_runs
-from datacheck.repro.runs.read import read_run
+from datacheck.repro.recorded import read_run
+from datacheck.repro.run_diff import diff_runs
 from tests.repro.lines import dataset
 from tests.repro.ranks import run_ranks
 

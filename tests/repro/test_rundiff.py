@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from datacheck.cli.repro_diff import diff as command
 from datacheck.errors import UsageError
-from datacheck.repro.diff.noise import noise_floor
-from datacheck.repro.diff.rundiff import diff_runs
-from datacheck.repro.diff.steps import CAUSES, Column, Parting, _longest_rise
-from datacheck.repro.runs.read import Run, Trace, read_run
+from datacheck.repro.noise import noise_floor
+from datacheck.repro.recorded import Run, Trace, read_run
+from datacheck.repro.run_diff import diff_runs
+from datacheck.repro.steps import CAUSES, Column, Parting, _longest_rise
 from tests.repro.traces import environment, evaluation, make_run, start, step
 
 
@@ -318,7 +318,7 @@ def test_names_of_the_differences_of_a_section_have_a_limit_over_all_ranks(tmp_p
     runs = [of_ranks(tmp_path / name, *side) for name, side in zip("ab", sides, strict=True)]
     every = diff_runs(*runs)
     assert [len(section_of(every, name).differences) for name in ("config", "initial weights")] == [40, 120]
-    monkeypatch.setattr("datacheck.repro.diff.sections._LETTERS", 30_000)
+    monkeypatch.setattr("datacheck.repro.sections._LETTERS", 30_000)
     few = diff_runs(*runs)
     for name in ("config", "initial weights"):
         letters = [len(one.name) for one in section_of(few, name).differences]
@@ -638,7 +638,7 @@ def test_what_is_held_of_a_run_has_a_limit(tmp_path, monkeypatch, limit, most, s
         tmp_path / "a", lines=[evaluation(n) | {"values": {"loss": "0x1p0", "each": ["x", "y"]}} for n in range(3)]
     )
     assert not diff_runs(a, a)
-    monkeypatch.setattr(f"datacheck.repro.runs.read.{limit}", most)
+    monkeypatch.setattr(f"datacheck.repro.recorded.{limit}", most)
     with pytest.raises(UsageError, match=said):
         diff_runs(a, a)
 
@@ -648,9 +648,9 @@ def test_the_name_of_an_evaluation_counts_for_each_of_its_values(tmp_path, monke
     a = make_run(
         tmp_path / "a", lines=[evaluation(1) | {"name": "n" * 900, "values": {str(i): "0x1p0" for i in range(100)}}]
     )
-    monkeypatch.setattr("datacheck.repro.runs.read._EVALUATED", 100_000)
+    monkeypatch.setattr("datacheck.repro.recorded._EVALUATED", 100_000)
     assert not diff_runs(a, a)
-    monkeypatch.setattr("datacheck.repro.runs.read._EVALUATED", 90_000)
+    monkeypatch.setattr("datacheck.repro.recorded._EVALUATED", 90_000)
     with pytest.raises(UsageError, match="more than 90,000 bytes of them and their names"):
         diff_runs(a, a)
 
@@ -663,7 +663,7 @@ def test_a_run_has_a_limit_of_ranks_and_each_is_counted_once(tmp_path, monkeypat
     monkeypatch.setattr(Run, "world", property(lambda run: asked.append(run) or world.fget(run)))
     diff_runs(a, a)
     assert len(asked) < 30  # each goes over all ranks
-    monkeypatch.setattr("datacheck.repro.runs.read._RANKS", 299)
+    monkeypatch.setattr("datacheck.repro.recorded._RANKS", 299)
     with pytest.raises(UsageError, match="has traces of more than 299 ranks"):
         diff_runs(a, a)
 
@@ -684,7 +684,7 @@ def test_each_value_of_a_start_counts_as_the_memory_that_it_takes(tmp_path, monk
     start["junk"] = [[]] * 1_000
     trace.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     assert read_run(a).held - before > 64_000
-    monkeypatch.setattr("datacheck.repro.runs.read._STARTS", 60_000)
+    monkeypatch.setattr("datacheck.repro.recorded._STARTS", 60_000)
     with pytest.raises(UsageError, match="bytes of starts"):
         read_run(a)
 

@@ -10,14 +10,14 @@ import sys
 import numpy as np
 import pytest
 
-from datacheck.repro.environment.secret import credential, masked, names_secret, secret
+from datacheck.repro.process import credential, masked, names_secret, secret
 
 LIMIT_S = 200
 MANY = 1_000_000  # characters; where each of them is begun at anew, 10**12 are read
 
 LONG = """
 import sys
-from datacheck.repro.environment.secret import masked
+from datacheck.repro.process import masked
 many = int(sys.argv[1])
 words = [
     ",".join(map(str, range(many // 6))), "a" * many, "a" * many + "=1", "1-" * (many // 2), "a " * (many // 2),

@@ -11,7 +11,7 @@ import xxhash
 from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainingArguments
 
 from datacheck.repro import TrainerRecorder
-from datacheck.repro.runs.read import read_run
+from datacheck.repro.recorded import read_run
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of transformers on itself
 

@@ -17,11 +17,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from datacheck.errors import UsageError
 from datacheck.repro import Recorder
-from datacheck.repro.runs.batch import digest_batch
-from datacheck.repro.runs.read import read_run
-from datacheck.repro.runs.resolved import resolved
-from datacheck.repro.runs.tensors import norm
-from datacheck.repro.runs.watch import Pass, Watch, as_indices
+from datacheck.repro.record import resolved
+from datacheck.repro.recorded import read_run
+from datacheck.repro.sampler_observer import Pass, Watch, as_indices
+from datacheck.repro.tensors import digest_batch, norm
 
 
 @pytest.fixture(autouse=True)

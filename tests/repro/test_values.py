@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from datacheck.repro import Recorder
-from datacheck.repro.diff.rundiff import diff_runs
-from datacheck.repro.runs.batch import digest_batch
-from datacheck.repro.runs.read import read_run
+from datacheck.repro.recorded import read_run
+from datacheck.repro.run_diff import diff_runs
+from datacheck.repro.tensors import digest_batch
 
 
 @pytest.fixture(autouse=True)

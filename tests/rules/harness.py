@@ -29,15 +29,15 @@ from typing import Any
 import numpy as np
 import yaml
 
-from datacheck.judging.bench import Bench
-from datacheck.judging.judge import Judged, judge
-from datacheck.judging.select import choose_rules, measures_of
+from datacheck.model.sample import Origin, Piece, stack
+from datacheck.model.table import CHECKED, UNREADABLE, Note, Table, concatenate
 from datacheck.rules import catalogue
-from datacheck.sample import Origin, Piece, stack
+from datacheck.rules.engine import Judged, judge
+from datacheck.rules.measurement import Bench
+from datacheck.rules.selection import choose_rules, measures_of
 from datacheck.schema.model import Schema
-from datacheck.table import CHECKED, UNREADABLE, Note, Table, concatenate
-from datacheck.testing.memory import Reader
-from datacheck.testing.synth.hand import articulated
+from datacheck.testing.synth.ho3d import articulated
+from tests.trials.memory import Reader
 
 ORDERS = {
     "tips": [16, 17, 18, 20, 19],  # ring and pinky tips swapped

@@ -5,14 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.rules.families.annotations import PURITY, WORST, objects
-from datacheck.rules.families.boxes import boxes
-from datacheck.rules.families.encodings import truth
+from datacheck.model.sample import Column, Origin, Piece, stack
+from datacheck.rules.families.annotations import PURITY, WORST, boxes, objects
+from datacheck.rules.families.instances import truth
 from datacheck.rules.families.labels import segments
-from datacheck.sample import Column, Origin, Piece, stack
 from datacheck.schema.model import FieldSpec
-from datacheck.testing.memory import scan_pieces
 from tests.rules.harness import judged, measured, schema_of
+from tests.trials.memory import scan_pieces
 
 SCENE = """
 fields:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from datacheck.rules.beside import near
-from datacheck.sample import Origin, Piece, stack
+from datacheck.model.sample import Origin, Piece, stack
+from datacheck.rules.placement import near
 from tests.rules.harness import schema_of
 
 SCHEMA = """

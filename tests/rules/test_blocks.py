@@ -5,11 +5,11 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from datacheck.model.sample import Column
+from datacheck.model.table import Measured
 from datacheck.rules import catalogue
-from datacheck.sample import Column
+from datacheck.schema.grammar import ROLES
 from datacheck.schema.model import FieldSpec
-from datacheck.schema.units import ROLES
-from datacheck.table import Measured
 
 MEASURES = {m.name: m for rule in catalogue().values() for m in rule.measures if m.per == "field"}
 SPECS = [

@@ -7,11 +7,11 @@ MANO: the bones of the mean hand. LIBERO: mean and longest demonstrations of the
 import numpy as np
 import pytest
 
-from datacheck.finding import Severity
+from datacheck.model.finding import Severity
 from datacheck.schema.load import load_schema
-from datacheck.testing.memory import scan_pieces
-from datacheck.testing.synth.hand import articulated, placed
-from datacheck.testing.trials.base import sample
+from datacheck.testing.synth.ho3d import articulated, placed
+from tests.trials.base import sample
+from tests.trials.memory import scan_pieces
 
 
 def errors(found):

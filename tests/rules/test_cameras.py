@@ -5,18 +5,18 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from datacheck.model.sample import Column, Origin, Piece, stack
+from datacheck.model.table import Measured, Table
 from datacheck.rules.base import Case
-from datacheck.rules.families.orientation import flatness
-from datacheck.rules.families.pictures import bands, channels, picture_size, picture_sizes
-from datacheck.rules.families.posing import posed
-from datacheck.rules.projection import READINGS, projection
-from datacheck.sample import Column, Origin, Piece, stack
+from datacheck.rules.families.cameras import posed
+from datacheck.rules.families.images import bands, channels, picture_size, picture_sizes
+from datacheck.rules.families.rotations import flatness
+from datacheck.rules.placement import READINGS, projection
 from datacheck.schema.load import parse_schema
 from datacheck.schema.model import FieldSpec
-from datacheck.sources.facts import About, Facts
-from datacheck.table import Measured, Table
-from datacheck.testing.memory import scan_pieces
+from datacheck.sources.base import About, Facts
 from tests.rules.harness import hand, picture, room, schema_of, standing, view
+from tests.trials.memory import scan_pieces
 
 
 def scanned(schema, *fields, groups=(), facts=()):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from datacheck.rules.projection import FRAMES, READINGS, cameras, projection
-from datacheck.sample import Column, Origin, Piece, stack
+from datacheck.model.sample import Column, Origin, Piece, stack
+from datacheck.rules.placement import FRAMES, READINGS, cameras, projection
 from tests.rules.harness import hand, judged, measured, schema_of
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from datacheck.sample import Origin, Piece
-from datacheck.testing.memory import scan_pieces, schema_of
+from datacheck.model.sample import Origin, Piece
+from tests.trials.memory import scan_pieces, schema_of
 
 
 def chat(*turns):

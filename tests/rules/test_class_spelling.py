@@ -5,10 +5,10 @@ from timeit import timeit
 import numpy as np
 import pytest
 
+from datacheck.model.sample import Column, Origin, Piece
 from datacheck.rules.families.labels import class_words
-from datacheck.sample import Column, Origin, Piece
 from datacheck.schema.model import FieldSpec
-from datacheck.testing.memory import scan_pieces, schema_of
+from tests.trials.memory import scan_pieces, schema_of
 
 
 def found(often, spec=None):

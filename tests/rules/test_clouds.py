@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datacheck.model.sample import Column
 from datacheck.rules.families.clouds import repeats
-from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
 from tests.rules.harness import codes, judged, measured, pieces_of, scan, schema_of
 

@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 
-from datacheck.finding import Severity
+from datacheck.model.finding import Severity
+from datacheck.model.sample import Column, Origin, Piece
 from datacheck.rules.families.columns import columns
-from datacheck.sample import Column, Origin, Piece
 from datacheck.schema.model import FieldSpec
 from tests.rules.harness import judged, measured, schema_of
 

@@ -5,11 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from datacheck.rules.classes import PLACES
-from datacheck.rules.compared import Compared, bounded, cumulative, foremost
+from datacheck.model.table import Measured
+from datacheck.rules.comparison import Compared, Permutations, bounded, cumulative, foremost, total_variation
 from datacheck.rules.families.drift import class_drift, distribution_drift
-from datacheck.rules.groupwise import Permutations, total_variation
-from datacheck.table import Measured
+from datacheck.rules.label_counts import PLACES
 from tests.rules.harness import scan
 from tests.rules.test_drift import drift, judged, table_of
 

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datacheck.model.sample import Column
+from datacheck.model.table import CHECKED, Measured, Table
 from datacheck.rules.base import Case, Skip
-from datacheck.rules.classes import shares
-from datacheck.rules.compared import Compared
-from datacheck.rules.families.drift import class_drift, distribution_drift
-from datacheck.rules.families.versions import version_change
-from datacheck.rules.groupwise import (
+from datacheck.rules.comparison import (
+    Compared,
     Permutations,
     discovery_rates,
     histograms,
@@ -21,9 +20,9 @@ from datacheck.rules.groupwise import (
     total_variation,
     wasserstein,
 )
-from datacheck.sample import Column
+from datacheck.rules.families.drift import class_drift, distribution_drift, version_change
+from datacheck.rules.label_counts import shares
 from datacheck.schema.model import FieldSpec
-from datacheck.table import CHECKED, Measured, Table
 from tests.rules.harness import codes, scan, schema_of
 
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import datacheck.rules
-from datacheck.finding import Severity
+from datacheck.model.finding import Severity
+from datacheck.model.table import Table
 from datacheck.rules import catalogue
 from datacheck.rules.base import Case, Skip, Told
-from datacheck.rules.forms import in_form, is_listed
+from datacheck.rules.measures import in_form, is_listed
 from datacheck.schema.model import FieldSpec
-from datacheck.table import Table
 from tests.rules.harness import codes, scan, schema_of
 
 FAMILIES = {

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from datacheck.rules.explain import Change, between, explain, logarithms
-from datacheck.table import Texts
+from datacheck.model.table import Texts
+from datacheck.rules.causes import Change, between, explain, logarithms
 from tests.rules.test_recall import hands, sequence  # frames of hands that move, and their scan
 
 COUNT = 40

@@ -5,15 +5,14 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 
-from datacheck.rules import content as contents
-from datacheck.rules.content import content
-from datacheck.rules.families.clocks import RATIOS, timing
-from datacheck.rules.families.episodes import motion
+from datacheck.model.sample import Column, Origin, Piece, stack
+from datacheck.model.table import Note
+from datacheck.rules import similarity as contents
+from datacheck.rules.families.episodes import RATIOS, motion, timing
 from datacheck.rules.families.numbers import marks
-from datacheck.rules.projection import READINGS, projection
-from datacheck.sample import Column, Origin, Piece, stack
+from datacheck.rules.placement import READINGS, projection
+from datacheck.rules.similarity import content
 from datacheck.schema.model import FieldSpec
-from datacheck.table import Note
 from tests.rules.harness import codes, hand, judged, measured, scan, schema_of
 
 
@@ -489,7 +488,7 @@ def test_different_clouds_of_few_points_of_a_grid_have_different_digests(axis, d
 def test_a_cloud_of_many_strips_has_the_digest_of_its_points_in_any_order(monkeypatch):
     points = np.random.default_rng(5).random((5_000, 3))
     whole = contents._cloud(Column.of([points]))
-    monkeypatch.setattr("datacheck.rules.points._STRIP", 7)
+    monkeypatch.setattr("datacheck.rules.point_spacing._STRIP", 7)
     np.testing.assert_array_equal(contents._cloud(Column.of([points[::-1].copy()])), whole)
     points[17, 2] += 0.01
     assert contents._cloud(Column.of([points]))[0] != whole[0]

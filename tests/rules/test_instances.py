@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datacheck.model.sample import Column, Origin, Piece, stack
+from datacheck.model.table import Note
 from datacheck.rules.families.labels import labels
-from datacheck.rules.funnel import funnel
-from datacheck.sample import Column, Origin, Piece, stack
+from datacheck.rules.label_counts import funnel
 from datacheck.schema.model import FieldSpec
-from datacheck.table import Note
 from tests.rules.harness import codes, judged, measured, schema_of
 
 FIELDS = """

@@ -5,12 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datacheck.judging.select import choose_rules, measures_of
+from datacheck.model.sample import Column, Origin, Piece
 from datacheck.rules import catalogue
-from datacheck.rules.bones import bones
 from datacheck.rules.measures import components, finite, numbers, place, quantile, reduced, turn
-from datacheck.rules.skeletons import SKELETONS
-from datacheck.sample import Column, Origin, Piece
+from datacheck.rules.selection import choose_rules, measures_of
+from datacheck.rules.skeletons import SKELETONS, bones
 from datacheck.schema.model import FieldSpec
 from tests.rules.harness import hand, measured, schema_of
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from datacheck.model.sample import Column, Origin, Piece
 from datacheck.rules.families.motion import MARGINS, beyond, pace, wraps
-from datacheck.rules.robots import ROBOTS
-from datacheck.sample import Column, Origin, Piece
+from datacheck.rules.skeletons import ROBOTS
 from datacheck.schema.model import FieldSpec
 from tests.rules.harness import PANDA, codes, judged, measured, schema_of
 

@@ -7,13 +7,13 @@ import pytest
 
 from datacheck.errors import DatacheckError
 from datacheck.rules import catalogue
-from datacheck.testing.memory import scan_pieces, schema_of
 from datacheck.testing.synth.minimind import write_tokenizer
-from datacheck.testing.trials import trials
-from datacheck.testing.trials.base import sample
-from datacheck.testing.trials.run import clean, planted
 from tests.rules.harness import codes, scan
 from tests.rules.test_examples import sections
+from tests.trials import trials
+from tests.trials.base import sample
+from tests.trials.memory import scan_pieces, schema_of
+from tests.trials.run import clean, planted
 
 MEASURES = {m.name: sorted(r.code for r in catalogue().values() if m in r.measures)
             for rule in catalogue().values() for m in rule.measures}  # fmt: skip

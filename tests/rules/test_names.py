@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from datacheck.model.sample import Origin, Piece
+from datacheck.model.table import Note
 from datacheck.rules import catalogue
 from datacheck.rules.base import stretches
-from datacheck.sample import Origin, Piece
-from datacheck.table import Note
 from tests.rules.harness import codes, judged, measured, schema_of
 
 VALUE = "fields: {x: {role: value, shape: [2]}}"

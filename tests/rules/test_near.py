@@ -9,17 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.formats import jsonl
+from datacheck.model.sample import Block, Column, Origin, Piece, Sample
 from datacheck.rules import catalogue
 from datacheck.rules.base import Case
-from datacheck.rules.nearest import MOST_PAIRS, near_courses, near_sets
-from datacheck.rules.sketches import averaged, courses, grid_of, signatures
-from datacheck.sample import Block, Column, Origin, Piece, Sample
+from datacheck.rules.similarity import MOST_PAIRS, averaged, courses, grid_of, near_courses, near_sets, signatures
 from datacheck.scan import Request, run_scan
 from datacheck.schema.load import parse_schema
 from datacheck.sources import lines
-from datacheck.testing.memory import schema_of
-from datacheck.testing.trials import copies as made
 from tests.rules.harness import judged, measured
+from tests.trials import copies as made
+from tests.trials.memory import schema_of
 
 RULE = catalogue()["DC804"]
 TEXT = {"fields": {"t": {"role": "text"}}, "duplicates": {"near": 0.8}}

@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from datacheck.sample import Origin, Piece
-from datacheck.schema.units import ROLES
+from datacheck.model.sample import Origin, Piece
+from datacheck.schema.grammar import ROLES
 from tests.rules.harness import judged, measured, schema_of
 
 SHAPES = [

@@ -9,18 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck.rules import histograms
+from datacheck.model.sample import Column, Origin, Piece, stack
+from datacheck.model.voxel_grid import cells
+from datacheck.rules import label_counts
 from datacheck.rules.families import clouds
 from datacheck.rules.families.clouds import repeats
 from datacheck.rules.families.labels import labels
 from datacheck.rules.families.numbers import extent
-from datacheck.rules.funnel import funnel
-from datacheck.rules.histograms import crossed, distinct
+from datacheck.rules.label_counts import crossed, distinct, funnel
 from datacheck.rules.measures import extremes, finite, in_classes, numbers, one_of, reduced
-from datacheck.sample import Column, Origin, Piece, stack
 from datacheck.schema.model import FieldSpec
-from datacheck.testing.memory import schema_of
-from datacheck.voxel import cells
+from tests.trials.memory import schema_of
 
 STEPS = [
     {"voxel": 0.1, "drop_classes": [0, 2], "min_points": 4},
@@ -185,7 +184,7 @@ def test_pairs_of_labels_are_counted_as_one_by_one(samples, classless, data):
     dtype = data.draw(st.sampled_from([np.float64, np.float32]))
     ids, classes = (Column.of([np.array([p[k] for p in s], dtype) for s in samples]) for k in (0, 1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(histograms, "_STRIP", 4)
+        patch.setattr(label_counts, "_STRIP", 4)
         found = [crossed(ids, None if classless else classes, i) for i in range(len(samples))]
         numbers, often, lengths = distinct(ids)
     for i, pairs in enumerate(found):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from datacheck.sample import Origin, Piece
+from datacheck.model.sample import Origin, Piece
 from tests.rules.harness import judged, measured, schema_of
 
 RNG = np.random.default_rng(7)

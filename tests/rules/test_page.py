@@ -2,7 +2,7 @@
 
 import runpy
 
-from datacheck.report.pages import english, plain, sections
+from datacheck.report.rule_pages import english, plain, sections
 from datacheck.rules import catalogue
 
 

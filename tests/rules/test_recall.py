@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from datacheck.model.sample import Origin, Piece
 from datacheck.rules.skeletons import SKELETONS
-from datacheck.sample import Origin, Piece
 from tests.rules.harness import codes, hand, judged, measured, schema_of
 
 GRASPED = "fields: {xyz: {role: points, shape: [P, 3], unit: m, size: 0.02..0.6}}"

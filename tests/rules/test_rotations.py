@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datacheck import rotation
-from datacheck.rules.families.conventions import spin
-from datacheck.rules.families.orientation import OFF, normals
-from datacheck.rules.families.rotations import record_matrices, rigid, unit
-from datacheck.rules.placing import first_poses, rows_of, transforms_of
-from datacheck.sample import Column, Origin, Piece, stack
+from datacheck.model import rotation
+from datacheck.model.sample import Column, Origin, Piece, stack
+from datacheck.rules.families.rotations import OFF, normals, record_matrices, rigid, spin, unit
+from datacheck.rules.placement import first_poses, rows_of, transforms_of
 from datacheck.schema.model import FieldSpec
 from datacheck.testing.synth.draw import rotation as rodrigues
 from tests.rules.harness import grasps, judged, measured, schema_of, turns

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from datacheck.formats.base import open_container
-from datacheck.sample import Origin, Piece
+from datacheck.model.sample import Origin, Piece
 from datacheck.scan import scan
 from datacheck.schema.load import parse_schema
 from datacheck.testing import synth

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.messages import Messages
-from datacheck.rules import scripts as module
+from datacheck.model.chats import Messages
+from datacheck.model.sample import Column, Origin, Piece
+from datacheck.rules import text_bytes as module
 from datacheck.rules.families.writing import bad_encoding
-from datacheck.rules.scripts import BITS, LETTERS, SCRIPTS, scripts
-from datacheck.sample import Column, Origin, Piece
+from datacheck.rules.text_bytes import BITS, LETTERS, SCRIPTS, scripts
 from datacheck.schema.model import FieldSpec
 from tests.rules.harness import judged, measured, schema_of
 
@@ -75,7 +75,7 @@ def expected(text):
 def test_characters_are_counted_as_their_names_say_wherever_the_bytes_are_cut(texts, piece):
     before, module._PIECE = module._PIECE, piece
     try:
-        found = module.counts(Column.of(texts), TEXT)
+        found = module.character_counts(Column.of(texts), TEXT)
     finally:
         module._PIECE = before
     assert [counts(found, row) for row in range(len(texts))] == [expected(text) for text in texts]
@@ -85,7 +85,7 @@ def test_characters_are_counted_as_their_names_say_wherever_the_bytes_are_cut(te
 def test_every_character_that_has_a_name_is_where_its_name_says(start):
     every = [chr(code) for code in range(start, start + 0x8000) if chr(code) in known()]
     if every:
-        found = module.counts(Column.of(every), TEXT)
+        found = module.character_counts(Column.of(every), TEXT)
         wrong = [
             (hex(ord(sign)), counts(found, row))
             for row, sign in enumerate(every)
@@ -103,19 +103,19 @@ def test_of_chats_what_is_said_is_counted_however_it_is_stored(chats):
     stored = Messages(sizes, ["user"], np.zeros(len(flat), np.int64), texts)
     odd = [[*chat, {"from": "gpt", "value": "я", "id": 7}] for chat in said]
     for column, more in ((Column.of(said), ""), (stored, ""), (Column.of(odd), "я")):
-        found = module.counts(column, CHAT)
+        found = module.character_counts(column, CHAT)
         assert [counts(found, n) for n in range(len(chats))] == [expected("".join(chat) + more) for chat in chats]
 
 
 def test_escapes_of_json_are_the_characters_that_they_stand_for():
     raw = [rb'[{"content":"\u4e2d\u6587 \ud83d\ude00 \n","role":"user"}]', rb'[{"content":"a\\u4e2d","role":"user"}]']
     column = Column(np.frombuffer(b"".join(raw), np.uint8), np.array([len(one) for one in raw]), "json")
-    found = module.counts(column, CHAT)
+    found = module.character_counts(column, CHAT)
     assert [counts(found, n) for n in (0, 1)] == [
         {"han": 2, "emoji": 1}, {"latin": 4, "digits": 2, "punctuation": 1},
     ]  # fmt: skip
     captions = Column.of([{"left": ["Зд", {"x": "1!"}], "n": 3}, {"a": "b"}])
-    assert [counts(module.counts(captions, CAPTIONS), n) for n in (0, 1)] == [
+    assert [counts(module.character_counts(captions, CAPTIONS), n) for n in (0, 1)] == [
         {"cyrillic": 2, "digits": 1, "punctuation": 1}, {"latin": 1},
     ]  # fmt: skip
     assert orjson.loads(raw[0])[0]["content"].startswith("中文")
@@ -125,9 +125,9 @@ def test_bytes_that_are_no_text_end_nothing():
     octets = np.random.default_rng(0).integers(0, 256, 4096).astype(np.uint8)
     for last in range(1, 40):
         column = Column(octets[: 100 * last], np.full(last, 100), "text")
-        found = module.counts(column, TEXT)
+        found = module.character_counts(column, TEXT)
         assert sum(int(values.sum()) for values in found.values()) <= 100 * last
-    assert module.counts(Column(octets[:0], np.zeros(3, np.int64), "text"), TEXT) == {}
+    assert module.character_counts(Column(octets[:0], np.zeros(3, np.int64), "text"), TEXT) == {}
 
 
 @given(texts)

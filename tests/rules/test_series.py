@@ -9,15 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datacheck.rules.families.clocks import timing
-from datacheck.rules.families.episodes import commands
-from datacheck.rules.families.frozen import frozen
-from datacheck.rules.families.outliers import course
-from datacheck.rules.families.speed import LAGS, lags, speed
-from datacheck.rules.families.streams import DARK, ending, frames
+from datacheck.model.sample import Column, Origin, Piece, stack
+from datacheck.rules.families.episodes import commands, timing
+from datacheck.rules.families.motion import LAGS, lags, speed
+from datacheck.rules.families.statistics import course
+from datacheck.rules.families.streams import DARK, ending, frames, frozen
 from datacheck.rules.series import RUNS, least_run, long_runs, runs, steps
-from datacheck.sample import Column, Origin, Piece, stack
-from datacheck.scan.store import ranges
+from datacheck.scan.run_documents import ranges
 from datacheck.schema.model import FieldSpec
 from tests.rules.harness import judged, measured, schema_of
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial import cKDTree
 
+from datacheck.model.sample import Column
 from datacheck.rules.families.clouds import repeats
-from datacheck.rules.spacing import spacing
-from datacheck.sample import Column
+from datacheck.rules.point_spacing import spacing
 from datacheck.schema.model import FieldSpec
 from tests.rules.harness import judged, measured, pieces_of, schema_of
 

@@ -5,14 +5,14 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from datacheck.rules.families.clocks import timing
-from datacheck.sample import Column, Origin, Piece
+from datacheck.model.sample import Column, Origin, Piece
+from datacheck.model.table import Note
+from datacheck.rules.families.episodes import timing
 from datacheck.schema.load import load_schema
 from datacheck.schema.model import FieldSpec
 from datacheck.sources import list_files, plan_work
-from datacheck.table import Note
-from datacheck.testing.memory import scan_pieces, schema_of
-from datacheck.testing.trials.base import sample
+from tests.trials.base import sample
+from tests.trials.memory import scan_pieces, schema_of
 
 
 def found(schema, samples):

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.rules.families.supervision import agreement
-from datacheck.sample import Block, Column, Origin, Piece
+from datacheck.model.sample import Block, Column, Origin, Piece
+from datacheck.rules.families.tokens import agreement
 from tests.rules.harness import judged, measured, schema_of
 
 LABELS = {"ids": {"role": "tokens", "shape": ["L"]}, "y": {"role": "labels", "shape": ["L"], "label_of": "ids"}}

@@ -7,8 +7,8 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.rules.texts import blank, words_apart
-from datacheck.sample import Column
+from datacheck.model.sample import Column
+from datacheck.rules.text_bytes import blank, words_apart
 
 SPACES = [chr(i) for i in range(sys.maxunicode + 1) if chr(i).isspace()]
 ALIKE = list("ab。む、é\u0080\u0084\u2010\u2080\u1681\u3001\U00010000\U00010800")  # share bytes with white space

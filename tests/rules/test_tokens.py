@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import datacheck.tokens
+import datacheck.tokenization
 from datacheck.errors import MissingDependencyError, UsageError
-from datacheck.rules import speech
-from datacheck.rules.speech import _supervised, trained
-from datacheck.sample import Origin, Piece
+from datacheck.model.sample import Origin, Piece
+from datacheck.rules import chat_turns
+from datacheck.rules.chat_turns import _supervised, trained
 from datacheck.scan import Request, run_scan
 from datacheck.schema.load import parse_schema
 from datacheck.testing.synth.minimind import TEMPLATE, write_tokenizer
-from datacheck.tokens import UNTRIED, Tokenizer, located
+from datacheck.tokenization import UNTRIED, Tokenizer, located
 from datacheck.transforms.tokenize import Tokenize
 from tests.rules.harness import judged, measured, schema_of
 
@@ -223,7 +223,7 @@ def test_a_template_without_end_is_named_and_tried_once(folder):
 
 def test_a_long_chat_that_is_too_costly_has_no_other_refused(folder, monkeypatch):
     """One of 500,000 messages made errors of all chats that the same process read after it."""
-    monkeypatch.setattr(datacheck.tokens, "_TEMPLATE_S", 0.2)
+    monkeypatch.setattr(datacheck.tokenization, "_TEMPLATE_S", 0.2)
     loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
     with_template(folder, "{% if messages | length > 2 %}" + loops + "{% endif %}{{ messages[0].content }}")
     tokenizer, short, long = Tokenizer(folder), chat("Hello", "Hi"), chat("Hello", "Hi") * 500
@@ -240,7 +240,7 @@ def test_a_long_chat_that_is_too_costly_has_no_other_refused(folder, monkeypatch
 
 def test_costly_chats_of_one_block_have_none_of_another_refused(folder, monkeypatch):
     """The count lay in the process: which chats were refused depended on the files and workers before."""
-    monkeypatch.setattr(datacheck.tokens, "_TEMPLATE_S", 0.1)
+    monkeypatch.setattr(datacheck.tokenization, "_TEMPLATE_S", 0.1)
     loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
     with_template(folder, "{% if messages[0].content == 'slow' %}" + loops + "{% endif %}{{ messages[0].content }}")
     tokenizer = Tokenizer(folder)
@@ -251,7 +251,7 @@ def test_costly_chats_of_one_block_have_none_of_another_refused(folder, monkeypa
 
 def test_chats_that_a_template_was_not_tried_for_are_counted_apart(folder, monkeypatch):
     """All six were "refused", of which the template had seen five."""
-    monkeypatch.setattr(datacheck.tokens, "_TEMPLATE_S", 0.1)
+    monkeypatch.setattr(datacheck.tokenization, "_TEMPLATE_S", 0.1)
     loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
     with_template(folder, "{% if messages | length > 2 %}" + loops + "{% endif %}{{ messages[0].content }}")
     findings, *_ = scan([chat("Hello", "Hi") * 500] * 6, folder)
@@ -288,12 +288,12 @@ def test_a_missing_library_is_named(folder, monkeypatch):
     def absent(module, extra):
         raise MissingDependencyError(f"{module} is not installed: pip install 'datacheck[{extra}]'")
 
-    monkeypatch.setattr(datacheck.tokens, "require", absent)
-    speech._speech.cache_clear()
+    monkeypatch.setattr(datacheck.tokenization, "require", absent)
+    chat_turns._speech.cache_clear()
     try:
         _, verdict, _ = scan(CHATS[2:], folder, most=600)
     finally:
-        speech._speech.cache_clear()
+        chat_turns._speech.cache_clear()
     assert "pip install 'datacheck[text]'" in said(verdict)
 
 
@@ -347,13 +347,13 @@ def test_a_tokenizer_that_ends_its_process_costs_no_sample(data, monkeypatch):
     monkeypatch.chdir(data.parent)
     report = run_scan(parse_schema(SCHEMA), Request(data)).report
     assert "DC101" not in {finding.code for finding in report.findings}
-    assert speech.FAILED in said(next(v for v in report.verdicts if v.code == "DC702"))
+    assert chat_turns.FAILED in said(next(v for v in report.verdicts if v.code == "DC702"))
 
 
 def with_template(folder, template):
     config = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": template}))
-    speech._speech.cache_clear()
+    chat_turns._speech.cache_clear()
 
 
 def test_a_template_that_refuses_a_chat_fails_that_sample_only(folder):
@@ -375,7 +375,7 @@ def test_tools_and_tool_calls_that_are_text_are_parsed_before_the_template_sees_
         folder,
         "{{ tools[0].name }}{% for m in messages %}{{ m.tool_calls[0].id if m.tool_calls }}{% endfor %}" + TEMPLATE,
     )
-    encoder = datacheck.tokens.Tokenizer(folder)
+    encoder = datacheck.tokenization.Tokenizer(folder)
     messages = [{"role": "system", "content": "s", "tools": '[{"name": "t1"}]'},
                 {"role": "assistant", "content": "a", "tool_calls": '[{"id": "c9"}]'}]  # fmt: skip
     assert encoder.chat(messages).startswith("t1c9")

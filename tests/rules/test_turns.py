@@ -9,11 +9,11 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.rules.families.chats import speakers
+from datacheck.model.sample import Block, Column, Origin
+from datacheck.rules.chat_turns import SPELLED, order_of, turns_of
+from datacheck.rules.families.conversations import speakers
 from datacheck.rules.families.tokens import turns
 from datacheck.rules.families.writing import MARKERS, markers, spelling
-from datacheck.rules.turns import SPELLED, order_of, turns_of
-from datacheck.sample import Block, Column, Origin
 from datacheck.schema.load import parse_schema
 
 _SAID = st.sampled_from(

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from datacheck.finding import Severity
-from datacheck.sample import Origin, Piece
+from datacheck.model.finding import Severity
+from datacheck.model.sample import Origin, Piece
 from tests.rules.harness import judged, measured, schema_of
 
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from datacheck.rules import speech
+from datacheck.model.sample import Column, Origin, Piece
+from datacheck.rules import chat_turns
 from datacheck.rules.families import writing
-from datacheck.rules.families.chats import speakers
+from datacheck.rules.families.conversations import speakers
 from datacheck.rules.families.writing import MARKERS, markers, repetition, spelling
-from datacheck.sample import Column, Origin, Piece
 from datacheck.schema.model import FieldSpec
 from datacheck.testing.synth.minimind import TEMPLATE, write_tokenizer
 from tests.rules.harness import judged, measured, schema_of
@@ -167,7 +167,7 @@ def test_an_answer_cut_off_is_truncated_and_one_without_end_marker_learns_paddin
     config = (tmp_path / "tokenizer_config.json").read_text()
     assert "'<|im_end|>'" in TEMPLATE
     (tmp_path / "tokenizer_config.json").write_text(config.replace("<|im_end|>' + '\\\\n'", "'"))
-    speech._speech.cache_clear()
+    chat_turns._speech.cache_clear()
     found = chats_found(tmp_path, chats[:1])
     assert found[("DC711", "padding")] == [0]
 

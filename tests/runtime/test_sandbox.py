@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from datacheck.child import PARSER, Child, Limits
 from datacheck.runtime import sandbox
 from datacheck.runtime.sandbox import Sandbox
+from datacheck.workers.child import PARSER, Child, Limits
 
 HERE = "tests.runtime.test_sandbox:attempts"
 

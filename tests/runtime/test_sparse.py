@@ -5,13 +5,13 @@ import os
 import pytest
 import xxhash
 
-from datacheck.digest import digest_file
 from datacheck.errors import FormatError
 from datacheck.formats.base import Hint
-from datacheck.runtime import sparse
-from datacheck.runtime.sparse import check_holes
+from datacheck.runtime import beneath
+from datacheck.runtime.beneath import check_holes
+from datacheck.runtime.hashing import digest_file
 from datacheck.sources.base import unchanged
-from datacheck.sources.hashing import digest_files
+from datacheck.sources.file_digests import digest_files
 from datacheck.sources.opening import Opener
 
 
@@ -37,7 +37,7 @@ def test_a_file_of_holes_is_refused_by_path_and_by_descriptor(terabyte):
 
 
 def test_holes_before_behind_and_between_data_count(tmp_path, monkeypatch):
-    monkeypatch.setattr(sparse, "HOLE_BYTES", 4 << 20)
+    monkeypatch.setattr(beneath, "HOLE_BYTES", 4 << 20)
     for places in ((0,), (7 << 20,), (1 << 20, 3 << 20, 5 << 20, 7 << 20)):
         path = tmp_path / "file"
         with path.open("wb") as file:
@@ -62,11 +62,11 @@ def test_what_a_file_system_compresses_is_no_hole(tmp_path, monkeypatch):
     """Fewer blocks than bytes, and no hole by its extents: as ZFS and Btrfs store what they compress."""
     path = tmp_path / "file"
     path.write_bytes(bytes(8 << 20))
-    monkeypatch.setattr(sparse, "HOLE_BYTES", -1)  # whatever its blocks, its extents are looked at
+    monkeypatch.setattr(beneath, "HOLE_BYTES", -1)  # whatever its blocks, its extents are looked at
     monkeypatch.setattr(os, "lseek", lambda descriptor, place, how: place if how == os.SEEK_DATA else 8 << 20)
     with pytest.raises(OSError, match="sparse"):  # no hole is more than -1 of them: the control
         check_holes(path)
-    monkeypatch.setattr(sparse, "HOLE_BYTES", 0)
+    monkeypatch.setattr(beneath, "HOLE_BYTES", 0)
     check_holes(path)
 
 

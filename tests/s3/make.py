@@ -14,7 +14,7 @@ import obstore
 import xxhash
 from obstore.store import from_url
 
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 
 SPECS = {
     "image": ArraySpec("uint8", (256, 300)),  # an inner chunk of its own

@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datacheck import folders, fsops
 from datacheck.build import builder
-from datacheck.build import target as targets
+from datacheck.build import publish as targets
 from datacheck.build.builder import build_cache
 from datacheck.cache import layout, open_cache
 from datacheck.cache.find import find_caches
@@ -28,9 +27,10 @@ from datacheck.errors import (
     StorageError,
     UsageError,
 )
-from datacheck.parallel import Outcome
-from datacheck.registry import resolve
-from datacheck.system import System
+from datacheck.plugins import resolve
+from datacheck.runtime import folders, fsops
+from datacheck.runtime.fsops import System
+from datacheck.workers.parallel import Outcome
 from tests.build.make import MIXED, job_of, mixed, schema_of, tree
 from tests.s3.make import delete, everything, files_of, listed, put
 from tests.s3.server import SECRET

@@ -8,7 +8,7 @@ from datacheck.build.builder import build_cache
 from datacheck.cache import bucket
 from datacheck.cache.find import beside, unfinished_at
 from datacheck.cli.main import run
-from datacheck.report.caches import cache_said
+from datacheck.report.cache_page import cache_said
 from tests.build import rebuild
 from tests.s3.conftest import fresh
 from tests.s3.make import committed, copied, delete, files_of, listed

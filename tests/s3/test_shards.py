@@ -16,12 +16,13 @@ import torch
 import xxhash
 from torch.utils.data import DataLoader
 
-from datacheck import CachedDataset, fsops, mounts, open_cache
+from datacheck import CachedDataset, open_cache
 from datacheck.cache import shards as keeping
 from datacheck.cache.codec import Codec
 from datacheck.cache.shards import Shards
 from datacheck.errors import CorruptionError, UsageError
-from datacheck.system import System
+from datacheck.runtime import fsops, machine
+from datacheck.runtime.fsops import System
 from tests.cache.make import make_cache
 from tests.s3.conftest import fresh
 from tests.s3.make import SPECS, committed, files_of, flip, samples
@@ -261,7 +262,7 @@ def test_workers_share_what_is_kept(place, near, monkeypatch):
 
 
 def test_a_folder_where_maps_are_not_safe_is_refused(place, near, monkeypatch):
-    monkeypatch.setattr(mounts, "is_local", lambda _: False)
+    monkeypatch.setattr(machine, "is_local", lambda _: False)
     with pytest.raises(UsageError, match=r"near: lies on a network file system"):
         open_cache(place, shards_in=near)
 

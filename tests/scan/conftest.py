@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from datacheck.finding import Failure, Level, Severity
 from datacheck.formats import jsonl
-from datacheck.parallel import Outcome
+from datacheck.model.finding import Failure, Level, Severity
+from datacheck.model.table import Measured, Table
 from datacheck.rules.base import Rule
 from datacheck.scan import measuring
 from datacheck.scan.worker import measure_items
 from datacheck.schema.model import Schema
-from datacheck.shapes import check_answer
-from datacheck.table import Measured, Table
-from datacheck.wire import decode, encode
+from datacheck.workers.parallel import Outcome
+from datacheck.workers.wire import check_answer, decode, encode
 
 
 def make_table(keys, *, splits=None, status=None, reasons=None, **columns):

@@ -5,7 +5,7 @@ import signal
 import time
 
 from datacheck.scan import worker
-from datacheck.shapes import answers, text
+from datacheck.workers.wire import answers, text
 
 
 def misbehave(path):

@@ -10,8 +10,8 @@ import pytest
 from datacheck.errors import UsageError
 from datacheck.rules import catalogue
 from datacheck.scan import Request, run_scan
-from datacheck.scan.again import Rescore, rescore
-from datacheck.scan.store import NAMES, result, valid
+from datacheck.scan.rescore import Rescore, rescore
+from datacheck.scan.run_documents import NAMES, result, valid
 from datacheck.schema.model import Schema
 
 BASE = {

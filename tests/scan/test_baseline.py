@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.errors import UsageError
-from datacheck.finding import Finding, Level, Severity, Verdict
-from datacheck.judging.judge import Judged
+from datacheck.model.finding import Finding, Level, Severity, Verdict
+from datacheck.model.table import Texts
+from datacheck.rules.engine import Judged
 from datacheck.scan import Request, baseline, run_scan
 from datacheck.schema.load import parse_schema
-from datacheck.table import Texts
 from tests.scan.conftest import make_table
 
 SCHEMA = """

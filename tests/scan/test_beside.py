@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from datacheck.schema.load import load_schema
-from datacheck.sources import beside, indexes, plan_work, with_indexes
-from datacheck.sources.beside import alone, documents, lost, names_in
-from datacheck.sources.entries import Entries, Entry
+from datacheck.sources import indexes, plan_work, with_indexes
+from datacheck.sources.indexes import alone, documents, lost, names_in
 from datacheck.sources.listing import Listing, list_files
+from datacheck.sources.roots import Entries, Entry
 
 
 def listed(root):
@@ -295,7 +295,7 @@ def test_documents_that_name_too_many_files_name_none(tmp_path, monkeypatch):
 
 
 def test_of_many_names_the_first_are_told_and_how_many_there_are(monkeypatch):
-    monkeypatch.setattr(beside, "_TOLD", 3)
+    monkeypatch.setattr(indexes, "_TOLD", 3)
     paths = [f"{n:02}.jpg" for n in range(30)]
     reason = "not there, but named by a.json, as are {} that are there"
     for there, more in ((27, ""), (26, " (the first 3 of 4)")):
@@ -324,7 +324,7 @@ def test_of_too_many_lists_those_near_the_top_are_read_and_the_others_counted():
 
 
 def test_lists_that_are_not_read_are_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(beside, "_MOST_DOCUMENTS", 2)
+    monkeypatch.setattr(indexes, "_MOST_DOCUMENTS", 2)
     put(tmp_path, *(f"x/{n}.npy" for n in range(4)))
     for path in ("train.txt", "val.txt", "a/test.txt", "b/test.txt"):
         (tmp_path / path).parent.mkdir(exist_ok=True)

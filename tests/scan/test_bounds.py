@@ -9,23 +9,22 @@ import orjson
 import pyarrow.parquet as pq
 import pytest
 
-from datacheck.finding import Cause, Failure, Finding, Level, Report, RuleVerdict, Severity, Verdict
-from datacheck.judging.judge import judge
-from datacheck.judging.select import Choice
+from datacheck.model.finding import Cause, Failure, Finding, Level, Report, RuleVerdict, Severity, Verdict
 from datacheck.report.text import report_lines
-from datacheck.rules.compared import Compared, cumulative
-from datacheck.rules.compared import bounded as bounded_measures
-from datacheck.scan import footer
-from datacheck.scan.bounds import bounded
+from datacheck.rules.comparison import Compared, cumulative
+from datacheck.rules.comparison import bounded as bounded_measures
+from datacheck.rules.engine import judge
+from datacheck.rules.selection import Choice
+from datacheck.scan import samples
+from datacheck.scan.previous_runs import Past, Slots
+from datacheck.scan.run_documents import bounded, dump_json, result
 from datacheck.scan.samples import table_bytes
-from datacheck.scan.state import Past, Slots
-from datacheck.scan.store import dump_json, result
 from datacheck.scan.summary import Facts, report_of
 from datacheck.schema.model import MOST_FIELDS, RuleSpec
 from datacheck.sources import Entries, Listing
-from datacheck.testing.memory import measure_pieces, schema_of
-from datacheck.testing.trials import trials
 from tests.scan.conftest import make_rule, make_schema, make_table
+from tests.trials import trials
+from tests.trials.memory import measure_pieces, schema_of
 
 ROWS = 60_000
 LONG = "x" * 4096
@@ -154,4 +153,4 @@ def test_a_schema_of_most_fields_measures_no_more_columns_than_are_read_back():
     for trial in trials():
         table = measure_pieces(schema_of(trial.schema), trial.clean(np.random.default_rng(0))[:3])
         of_each = Counter(name.rpartition(":")[0] for name in table.columns)
-        assert max(of_each.values()) * MOST_FIELDS <= footer._COLUMNS - 1_000, trial.name
+        assert max(of_each.values()) * MOST_FIELDS <= samples._COLUMNS - 1_000, trial.name

@@ -13,16 +13,16 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from datacheck.formats import jsonl
-from datacheck.judging.bench import Bench
-from datacheck.judging.select import choose_rules, measures_of
+from datacheck.model.sample import Block, Origin
+from datacheck.model.table import Table
 from datacheck.rules import rules_for
-from datacheck.sample import Block, Origin
+from datacheck.rules.measurement import Bench
+from datacheck.rules.selection import choose_rules, measures_of
 from datacheck.scan.worker import checked_rows, measure_items
 from datacheck.schema.load import parse_schema
-from datacheck.sources import Item, bulk
-from datacheck.sources.bulk import Bulk
+from datacheck.sources import Item, fast_jsonl
+from datacheck.sources.fast_jsonl import Bulk
 from datacheck.sources.fields import FieldMap
-from datacheck.table import Table
 
 HEAD = "datacheck: 1\nname: t\nsamples: {files: '*.jsonl', each: line}\nfields:\n"
 TEXT = parse_schema(HEAD + "  text: {role: text}\nduplicates: {exact: warning}\n")
@@ -68,7 +68,7 @@ def rows(schema: Any, data: bytes, how: str, piece: int) -> dict[str, Any]:
     measures = measures_of(choose_rules(schema, rules_for(schema), "deep"), "deep")
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr("datacheck.sources.lines._LEAST_BYTES", 1 << 30 if how == "one by one" else 0)
-        patch.setattr(bulk, "_TRIES", 0 if how == "one by one" else 1 << 30)
+        patch.setattr(fast_jsonl, "_TRIES", 0 if how == "one by one" else 1 << 30)
         if how == "parsed":
             patch.setattr(Bulk, "_at_quotes", lambda *_: None)
         if how == "cut":

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import yaml
 
-from datacheck import budget, parallel
-from datacheck.budget import Budget
 from datacheck.errors import UsageError
-from datacheck.finding import Verdict
+from datacheck.model.finding import Verdict
 from datacheck.scan import Request, run_scan, scan
 from datacheck.schema.load import parse_schema
+from datacheck.workers import budget, parallel
+from datacheck.workers.budget import Budget
 
 CHECKS = """
 import time

@@ -5,8 +5,8 @@ import pytest
 
 from datacheck.errors import UsageError
 from datacheck.formats.base import open_container
+from datacheck.infer.draft import draft
 from datacheck.scan import Request, run_scan, scan
-from datacheck.scan.draft import draft
 from datacheck.schema.load import parse_schema
 
 SIDES = ("cs", "de", "en")

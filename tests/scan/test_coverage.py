@@ -6,19 +6,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from datacheck.finding import Severity
-from datacheck.judging.judge import judge
-from datacheck.judging.select import choose_rules
+from datacheck.model.finding import Severity
+from datacheck.model.table import CHECKED, SKIPPED, Measured, Table
 from datacheck.rules import catalogue
+from datacheck.rules.engine import judge
+from datacheck.rules.selection import choose_rules
 from datacheck.scan import Request, run_scan
-from datacheck.scan.coverage import allowed, coverage, foreign_lines, looked_into, noted
-from datacheck.scan.state import Past, Slots
-from datacheck.scan.summary import Facts, report_of
+from datacheck.scan.previous_runs import Past, Slots
+from datacheck.scan.summary import Facts, allowed, coverage, foreign_lines, looked_into, noted, report_of
 from datacheck.schema.load import load_schema
 from datacheck.schema.model import Schema
-from datacheck.sources.entries import Entries, Entry
 from datacheck.sources.listing import Listing
-from datacheck.table import CHECKED, SKIPPED, Measured, Table
+from datacheck.sources.roots import Entries, Entry
 from tests.scan.conftest import make_schema
 
 PLAIN = Schema.model_validate({"datacheck": 1, "name": "plain", "samples": {"files": "*.npy"}})

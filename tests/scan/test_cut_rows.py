@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from datacheck.digest import digest_file
 from datacheck.errors import FormatError
 from datacheck.formats import hdf5, npy, parquet
+from datacheck.model.table import CHECKED, UNREADABLE
+from datacheck.runtime.hashing import digest_file
 from datacheck.scan import Request, measuring, run_scan
 from datacheck.scan.worker import measure_items
 from datacheck.schema.load import parse_schema
-from datacheck.shapes import check_answer
-from datacheck.sources import fields, rows, strips
-from datacheck.table import CHECKED, UNREADABLE
+from datacheck.sources import fields, groups, row_slices
+from datacheck.workers.wire import check_answer
 from tests.scan.test_worker import task_for
 
 SCHEMA = """
@@ -36,9 +36,9 @@ def cut(monkeypatch):
     """Return what lets files of kilobytes be cut as if they had gigabytes."""
 
     def small():
-        monkeypatch.setattr(rows, "LEAST_BYTES", 1000)
-        monkeypatch.setattr(strips, "PART_ROWS", 40)
-        monkeypatch.setattr(strips, "_PART_FILE_BYTES", 1)
+        monkeypatch.setattr(groups, "LEAST_BYTES", 1000)
+        monkeypatch.setattr(row_slices, "PART_ROWS", 40)
+        monkeypatch.setattr(row_slices, "_PART_FILE_BYTES", 1)
         monkeypatch.setattr(npy, "_FIRST_READ", 1000)
 
     return small
@@ -106,7 +106,7 @@ def test_a_file_has_no_more_parts_than_its_bytes_are_worth(in_tmp, here, cut, mo
     (in_tmp / "data").mkdir()
     write(in_tmp / "data/a.npy", joints())  # 3,728 bytes
     cut()
-    monkeypatch.setattr(strips, "_PART_FILE_BYTES", 2000)
+    monkeypatch.setattr(row_slices, "_PART_FILE_BYTES", 2000)
     scan(in_tmp, "cut")
     assert here == [[[0, -1]], [[50, 100]], [[100, 150]]]
 

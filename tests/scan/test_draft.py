@@ -17,12 +17,11 @@ from PIL import Image
 
 from datacheck.cli.init import init
 from datacheck.errors import UsageError
+from datacheck.infer.draft import draft
+from datacheck.infer.guess import guess, name_axes
+from datacheck.infer.profile import Seen, look
 from datacheck.pipeline import build
 from datacheck.scan import Request, run_scan, scan
-from datacheck.scan.axes import name_axes
-from datacheck.scan.draft import draft
-from datacheck.scan.guess import guess
-from datacheck.scan.look import Seen, look
 from datacheck.schema.load import load_schema, parse_schema
 from datacheck.sources import plan_work
 from datacheck.sources.listing import list_files
@@ -819,7 +818,7 @@ def test_bytes_of_no_known_type_are_no_read_data(tmp_path, monkeypatch):
 
 
 def test_of_very_many_names_a_draft_holds_no_more_than_it_needs(tmp_path, monkeypatch):
-    monkeypatch.setattr("datacheck.scan.look._MOST_SEEN", 3)
+    monkeypatch.setattr("datacheck.infer.profile._MOST_SEEN", 3)
     np.savez(tmp_path / "1.npz", **{f"a{n}": np.zeros((4, 3)) for n in range(9)})
     items = [item.as_dict() for item in plan_work(load_schema("files"), list_files(tmp_path)).items]
     task = {"schema": load_schema("files").as_dict(), "root": str(tmp_path), "items": items, "most": 9}

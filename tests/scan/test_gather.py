@@ -2,9 +2,9 @@
 
 import tracemalloc
 
-from datacheck.scan.gather import _missing
+from datacheck.model.table import UNREADABLE, Note
+from datacheck.scan.run import _missing
 from datacheck.sources import Work
-from datacheck.table import UNREADABLE, Note
 
 
 def test_each_sample_that_is_not_there_takes_little_memory():

@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from datacheck.infer.draft import draft
+from datacheck.infer.guess import _round, guess, name_axes
+from datacheck.infer.profile import Seen
 from datacheck.scan import Request, run_scan
-from datacheck.scan.axes import name_axes
-from datacheck.scan.draft import draft
-from datacheck.scan.guess import _round, guess
-from datacheck.scan.look import Seen
 from datacheck.schema.load import parse_schema
 
 LENGTHS = [int(n) for n in np.random.default_rng(0).permutation(1000)[:20] + 100]

@@ -10,21 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datacheck import fsops
 from datacheck.errors import UsageError
-from datacheck.judging.select import choose_rules, measures_of
+from datacheck.model.table import concatenate
 from datacheck.rules import catalogue
 from datacheck.rules.base import Measure
-from datacheck.scan import Request, history, places, run_scan
-from datacheck.scan.gather import as_before
-from datacheck.scan.state import Past, Slots
+from datacheck.rules.selection import choose_rules, measures_of
+from datacheck.runtime import fsops
+from datacheck.runtime.fsops import System
+from datacheck.scan import Request, previous_runs, run_dir, run_scan
+from datacheck.scan.previous_runs import Past, Slots
+from datacheck.scan.run import as_before
 from datacheck.schema.load import parse_schema
 from datacheck.sources.base import Item
-from datacheck.sources.entries import Entries, Entry
 from datacheck.sources.listing import Listing
-from datacheck.system import System
-from datacheck.table import concatenate
-from datacheck.wire import encode
+from datacheck.sources.roots import Entries, Entry
+from datacheck.workers.wire import encode
 from tests.scan.conftest import make_schema, make_table
 
 LONG_AGO = 1_000_000_000_000_000_000
@@ -51,7 +51,7 @@ def keep(new, items, key, pasts):
     def files_of(item):
         return [item.path, "mesh"] if "mesh" in new.by_path else [item.path]
 
-    return history.keep(new, items, files_of, key, pasts)
+    return previous_runs.keep(new, items, files_of, key, pasts)
 
 
 def kept(new, *pasts, key="k", items=None):
@@ -109,22 +109,22 @@ def test_changed_content_is_noted_with_the_split_of_its_item():
     files = listing(entry("a", digest="1"), entry("b", digest="2", size=5))
     old = Past(files, "k", Slots.of({}), make_table(""), (), "T")
     new = listing(entry("a", digest="1"), entry("b", digest="9", size=5), entry("c", digest="3"))
-    (note,) = history.changes(new, old, [Item("b", "train")])
+    (note,) = previous_runs.changes(new, old, [Item("b", "train")])
     assert (note.code, note.key, note.split) == ("DC108", "b", "train")
     assert note.reason == "its content has changed since the scan of T (5 bytes)"
-    assert history.changes(new, None, []) == []
+    assert previous_runs.changes(new, None, []) == []
 
 
 def test_a_change_that_an_interrupted_scan_has_read_is_still_a_change():
     last = past(entry("a", digest="1"), entry("b", digest="2"), entry("c", digest="3"), entry("gone", digest="4"))
     new = listing(entry("a", digest="1"), entry("b", digest="9"), entry("c"))
-    rest = history.changed_only(last, new)
+    rest = previous_runs.changed_only(last, new)
     assert [e.path for e in rest.listing.entries] == ["b", "c"]
-    assert [note.key for note in history.changes(new, rest, [])] == ["b"]
+    assert [note.key for note in previous_runs.changes(new, rest, [])] == ["b"]
 
 
 def measured_key(schema):
-    return history.measured_key(schema, measures_of(choose_rules(schema, catalogue())))
+    return previous_runs.measured_key(schema, measures_of(choose_rules(schema, catalogue())))
 
 
 def test_thresholds_are_not_part_of_what_was_measured():
@@ -158,14 +158,14 @@ def test_what_decides_how_files_are_read_is_part_of_it(change):
 def test_a_new_version_of_a_measurement_is_another_measurement():
     schema = make_schema()
     one, two = (Measure("m", version, "field", lambda *_: {}) for version in (1, 2))
-    assert history.measured_key(schema, [one]) != history.measured_key(schema, [two])
+    assert previous_runs.measured_key(schema, [one]) != previous_runs.measured_key(schema, [two])
 
 
 # ------------------------------------------------------------------------------------------------ places
 
 
 def place(root, output=None, schema=None, only=None):
-    return places.place_of(schema or make_schema(), root, only, {}, output)
+    return run_dir.place_of(schema or make_schema(), root, only, {}, output)
 
 
 def test_runs_of_other_data_or_schemas_have_other_places(in_tmp):
@@ -181,7 +181,7 @@ def test_runs_of_other_data_or_schemas_have_other_places(in_tmp):
 
 def test_the_name_of_a_schema_cannot_leave_the_folder():
     odd = make_schema()
-    slot = places.place_of(odd.model_copy(update={"name": "../../etc/x y"}), Path("/data"), None, {}, None).slot
+    slot = run_dir.place_of(odd.model_copy(update={"name": "../../etc/x y"}), Path("/data"), None, {}, None).slot
     assert "/" not in slot
     assert not slot.startswith(".")
 
@@ -357,7 +357,7 @@ def part(path, digest="1"):
 
 def journal_for(in_tmp, key="k"):
     (in_tmp / "data").mkdir(exist_ok=True)
-    return places.Journal(place(in_tmp / "data"), key)
+    return run_dir.Journal(place(in_tmp / "data"), key)
 
 
 def test_parts_of_an_interrupted_scan_are_found_again(in_tmp):
@@ -418,7 +418,7 @@ def test_parts_of_many_values_and_of_many_bytes_are_as_good_as_none(in_tmp, monk
         assert journal.parts(in_tmp, make_schema()).table.keys == ["a"]
         journal.add(part("c"))
         size = (journal.folder / "part-00000000").stat().st_size
-        monkeypatch.setattr(places, "PARTS_BYTES", size + 10)
+        monkeypatch.setattr(run_dir, "PARTS_BYTES", size + 10)
         assert journal.parts(in_tmp, make_schema()).table.keys == ["a"]
 
 

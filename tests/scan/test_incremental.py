@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from datacheck.scan import Request, run_scan
-from datacheck.scan.store import result, valid
+from datacheck.scan.run_documents import result, valid
 from datacheck.schema.load import parse_schema
 
 LISTED = """

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from datacheck.rules.content import content
+from datacheck.rules.similarity import content
 from datacheck.schema.load import parse_schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item

@@ -6,12 +6,13 @@ import pytest
 from PIL import Image
 
 from datacheck.formats.hdf5 import _Hdf5
-from datacheck.judging.select import choose_rules, measures_of
+from datacheck.model.sample import DEPTHS
 from datacheck.rules import catalogue
 from datacheck.rules.base import Measure
-from datacheck.sample import DEPTHS
-from datacheck.scan import Request, run_scan, runner
-from datacheck.scan.history import measured_key
+from datacheck.rules.selection import choose_rules, measures_of
+from datacheck.scan import Request, run_scan
+from datacheck.scan import run as run_module
+from datacheck.scan.previous_runs import measured_key
 from tests.scan.conftest import make_rule, make_schema
 
 FILM = {
@@ -47,8 +48,8 @@ def why(run):
 @pytest.fixture
 def reads(in_tmp, monkeypatch):
     """The names that are read from HDF5 files, in this process."""
-    from datacheck.parallel import Outcome
     from datacheck.scan import measuring, worker
+    from datacheck.workers.parallel import Outcome
 
     names = []
     real = _Hdf5.read
@@ -225,7 +226,7 @@ def test_columns_of_a_table_are_told_by_its_header(in_tmp):
 def test_without_a_level_small_datasets_are_read_deep(in_tmp, monkeypatch, limit, level):
     write_demos(in_tmp / "a.hdf5", [(np.arange(20.0).reshape(10, 2), 10)] * 2)
     size = (in_tmp / "a.hdf5").stat().st_size
-    monkeypatch.setattr(runner, "SMALL", size + limit)
-    run = scan(film_schema(), in_tmp, None)
-    assert run.report.run["level"] == level
-    assert any("pixels of rgb" in line for line in run.report.unchecked) == (level == "numeric")
+    monkeypatch.setattr(run_module, "SMALL", size + limit)
+    scanned = scan(film_schema(), in_tmp, None)
+    assert scanned.report.run["level"] == level
+    assert any("pixels of rgb" in line for line in scanned.report.unchecked) == (level == "numeric")

@@ -7,9 +7,9 @@ from pathlib import PurePosixPath
 import pytest
 
 from datacheck.errors import UsageError
-from datacheck.scan import misfit, scan
-from datacheck.scan.draft import draft
-from datacheck.scan.runner import listed
+from datacheck.infer.draft import draft
+from datacheck.scan import scan, suggest
+from datacheck.scan.run import listed
 from datacheck.schema.load import parse_schema
 from datacheck.sources import matches
 from datacheck.testing.synth import write
@@ -127,11 +127,11 @@ def test_files_that_fit_and_that_a_list_leaves_out_are_no_misfit(hands):
 
 
 def test_of_a_large_folder_some_names_decide(tmp_path, monkeypatch):
-    monkeypatch.setattr(misfit, "_PATHS", 10)
+    monkeypatch.setattr(suggest, "_PATHS", 10)
     touched(tmp_path, *(f"x/{i:04}.hdf5" for i in range(95)), "y.txt")
     seen = []
-    monkeypatch.setattr(misfit, "PurePosixPath", lambda path: seen.append(path) or PurePosixPath(path))
-    assert 'files: "**/*.hdf5"' in misfit.advice(tmp_path, listed(tmp_path))[0]
+    monkeypatch.setattr(suggest, "PurePosixPath", lambda path: seen.append(path) or PurePosixPath(path))
+    assert 'files: "**/*.hdf5"' in suggest.advice(tmp_path, listed(tmp_path))[0]
     assert seen[: len(seen) // 2] == seen[len(seen) // 2 :] == [f"x/{i:04}.hdf5" for i in range(0, 95, 9)]  # 96 // 10
 
 

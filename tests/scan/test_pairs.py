@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from datacheck.errors import UsageError
-from datacheck.finding import Failure, Verdict
-from datacheck.judging.judge import judge
-from datacheck.judging.pairs import MOST_PAIRS, second_read
-from datacheck.judging.select import choose_rules
+from datacheck.model.finding import Failure, Verdict
 from datacheck.rules.base import Case
+from datacheck.rules.engine import MOST_PAIRS, judge, second_read
+from datacheck.rules.selection import choose_rules
 from datacheck.scan import Request, pairs, run_scan
 from datacheck.scan.measuring import Job
 from datacheck.scan.pairs import Rereader, compare_items
@@ -194,7 +193,7 @@ def test_a_reference_is_a_finished_run_of_the_same_schema(in_tmp, monkeypatch):
     np.save(in_tmp / "data" / "a.npy", np.ones(3))
     schema = make_schema({"x": {"role": "value"}})
     seen = []
-    monkeypatch.setattr("datacheck.scan.runner.judge", lambda *a: (seen.append(a[5]), judge(*a))[1])
+    monkeypatch.setattr("datacheck.scan.run.judge", lambda *a: (seen.append(a[5]), judge(*a))[1])
     run_scan(schema, Request(in_tmp / "data"))
     run_scan(schema, Request(in_tmp / "data", reference=in_tmp / ".datacheck" / "latest"))
     run_scan(schema, Request(in_tmp / "data", reference=in_tmp / ".datacheck"))

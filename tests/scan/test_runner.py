@@ -11,14 +11,15 @@ import pytest
 
 import datacheck
 from datacheck.errors import OutOfSpaceError, UsageError
-from datacheck.finding import Verdict
-from datacheck.parallel import Limits
-from datacheck.scan import Request, measuring, run_scan, runner, scan
-from datacheck.scan import store as stored
+from datacheck.model.finding import Verdict
+from datacheck.model.table import CHECKED, UNREADABLE
+from datacheck.scan import Request, measuring, run_scan, scan
+from datacheck.scan import run as run_module
+from datacheck.scan import run_documents as stored
+from datacheck.scan.previous_runs import read_state, state_bytes
 from datacheck.scan.samples import read_table
-from datacheck.scan.state import read_state, state_bytes
 from datacheck.schema.load import parse_schema
-from datacheck.table import CHECKED, UNREADABLE
+from datacheck.workers.parallel import Limits
 
 PLAIN = """
 datacheck: 1
@@ -80,13 +81,13 @@ def test_an_earlier_run_that_another_scan_replaces_at_that_moment_is_not_missed(
 def test_an_earlier_run_that_goes_before_its_rows_are_looked_at_is_not_missed(data, monkeypatch):
     output = data.parent / "out"
     before = run(data, output=output)
-    judge = runner.judge
+    judge = run.judge
 
     def judged(*args):
         shutil.rmtree(output)
         return judge(*args)
 
-    monkeypatch.setattr(runner, "judge", judged)
+    monkeypatch.setattr(run_module, "judge", judged)
     run(data, output=output)
     assert read_state(output).listing.digest == before.listing.digest
 
@@ -421,7 +422,7 @@ def test_a_field_that_no_sample_has_is_a_finding(data):
 
 
 def test_a_full_disk_leaves_nothing_half_written(data, monkeypatch):
-    from datacheck import fsops
+    from datacheck.runtime import fsops
 
     real = fsops.write_file
 
@@ -474,4 +475,4 @@ def test_the_built_in_schema_that_fits_is_chosen(data):
     with pytest.raises(UsageError, match="--schema files"):
         scan(data)
     assert scan(data, "files").report.schema["name"] == "files"
-    assert runner.Request(data).fail_on == "error"
+    assert run.Request(data).fail_on == "error"

@@ -9,8 +9,8 @@ import pytest
 
 from datacheck.report.text import report_lines
 from datacheck.scan import Request, run_scan
-from datacheck.scan.again import Rescore, baseline_of
-from datacheck.scan.store import RESULT
+from datacheck.scan.rescore import Rescore, baseline_of
+from datacheck.scan.run_documents import RESULT
 from datacheck.schema.load import parse_schema
 
 PLAIN = 'datacheck: 1\nname: plain\nsamples: {files: "*.npy"}\nfields: {x: {role: value, shape: [8], range: 0..1}}\n'

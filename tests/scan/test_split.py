@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datacheck.errors import UsageError
+from datacheck.model.table import Measured
 from datacheck.scan import split
-from datacheck.table import Measured
 from tests.scan.conftest import make_schema, make_table
 
 SHARES = {"train": 0.8, "val": 0.1, "test": 0.1}

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datacheck.model.table import Note, Texts
+from datacheck.scan.previous_runs import Past, Slots, last_finished, read_state, state_bytes
 from datacheck.scan.samples import codes_digest, table_bytes
-from datacheck.scan.state import Past, Slots, last_finished, read_state, state_bytes
-from datacheck.sources.entries import NOT_WHOLE, Entries, Entry
 from datacheck.sources.listing import Listing, carried
-from datacheck.table import Note, Texts
+from datacheck.sources.roots import NOT_WHOLE, Entries, Entry
 from tests.scan.conftest import make_table
 
 # What a file may be called: no NUL and no half characters (such names are not listed), but line feeds and 200 letters.

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.errors import UsageError
-from datacheck.scan import samples, store
-from datacheck.table import Measured, Table, Texts
+from datacheck.model.table import Measured, Table, Texts
+from datacheck.scan import run_documents, samples
 from tests.scan.conftest import make_table
 
 ROWS = 5
@@ -136,7 +136,7 @@ def test_equal_tables_give_equal_bytes():
 
 
 def test_json_is_readable_and_ends_with_a_line_feed():
-    data = store.dump_json({"a": np.int64(3), "nan": float("nan"), "list": [1]})
+    data = run_documents.dump_json({"a": np.int64(3), "nan": float("nan"), "list": [1]})
     assert json.loads(data) == {"a": 3, "nan": None, "list": [1]}
     assert data.endswith(b"}\n")
     assert b'\n  "a": 3' in data
@@ -148,8 +148,8 @@ def runs(tmp_path):
     own, shared = tmp_path / "own/.datacheck/R", tmp_path / "shared/.datacheck"
     own.mkdir(parents=True)
     shared.mkdir(parents=True)
-    (own / store.RESULT).touch()
-    (own / store.SAMPLES).touch()
+    (own / run_documents.RESULT).touch()
+    (own / run_documents.SAMPLES).touch()
     return own, shared
 
 
@@ -161,30 +161,30 @@ def test_the_newest_run_is_no_run_elsewhere(runs, link):
     (shared / "latest").symlink_to(link.format(own=own, shared=shared))
     for place in (shared, shared / "latest", shared / "linked"):
         with pytest.raises(UsageError, match="is a link, but to no run beside it"):
-            store.run_in(place)
+            run_documents.run_in(place)
 
 
 @pytest.mark.parametrize("link", [".", "..", "../.datacheck"])
 def test_the_newest_run_is_not_the_folder_of_the_link_either(runs, link):
     _, shared = runs
     for folder in (shared, shared.parent):
-        (folder / store.RESULT).touch()
-        (folder / store.SAMPLES).touch()
+        (folder / run_documents.RESULT).touch()
+        (folder / run_documents.SAMPLES).touch()
     (shared / "latest").symlink_to(link)
-    assert store.run_in(shared) == shared
+    assert run_documents.run_in(shared) == shared
     with pytest.raises(UsageError, match="is a link, but to no run beside it"):
-        store.run_in(shared / "latest")
+        run_documents.run_in(shared / "latest")
 
 
 def test_the_newest_run_is_one_beside_the_link(runs, tmp_path, monkeypatch):
     own, shared = runs
     (own.parent / "latest").symlink_to("R")
-    assert store.run_in(own.parent) == store.run_in(own.parent / "latest") == own.parent / "latest"
+    assert run_documents.run_in(own.parent) == run_documents.run_in(own.parent / "latest") == own.parent / "latest"
     monkeypatch.chdir(own.parent)
-    assert store.run_in(Path()) == store.run_in(Path("latest")) == Path("latest")
+    assert run_documents.run_in(Path()) == run_documents.run_in(Path("latest")) == Path("latest")
     for link, goal in {"runs": own.parent, "run": own}.items():  # what is named is the user's own
         (tmp_path / link).symlink_to(goal)
-    assert store.run_in(tmp_path / "runs") == tmp_path / "runs/latest"
-    assert store.run_in(tmp_path / "run") == tmp_path / "run"
+    assert run_documents.run_in(tmp_path / "runs") == tmp_path / "runs/latest"
+    assert run_documents.run_in(tmp_path / "run") == tmp_path / "run"
     (shared / "latest").symlink_to(shared.parent)  # data may have such a link, too: no run is behind it
-    assert store.run_in(shared) is None
+    assert run_documents.run_in(shared) is None

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from datacheck.infer.draft import draft, together
 from datacheck.scan import Request, run_scan
-from datacheck.scan.draft import draft
-from datacheck.scan.together import together
 from datacheck.schema.load import parse_schema
 from datacheck.schema.patterns import parse
 

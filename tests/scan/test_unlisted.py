@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
+from datacheck.model.table import Measured, concatenate
 from datacheck.scan import Request, run_scan, unlisted
 from datacheck.scan.unlisted import Kept, Room
 from datacheck.schema.load import parse_schema
-from datacheck.table import Measured, concatenate
 from tests.scan.conftest import make_schema, make_table
 
 SCHEMA = parse_schema("datacheck: 1\nname: s\nsamples: {files: '*'}\nfields: {x: {}}\n")

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import zarr
 
-from datacheck.digest import digest_file
-from datacheck.pulse import Pulse
+from datacheck.model.table import CHECKED, UNREADABLE, Table, concatenate
 from datacheck.runtime.beneath import Folder
+from datacheck.runtime.hashing import digest_file
 from datacheck.scan import worker
 from datacheck.scan.worker import known_measures, measure_items
-from datacheck.shapes import check_answer
 from datacheck.sources.base import Item
-from datacheck.sources.entries import Entry
-from datacheck.table import CHECKED, UNREADABLE, Table, concatenate
+from datacheck.sources.roots import Entry
+from datacheck.workers.child import Pulse
+from datacheck.workers.wire import check_answer
 from tests.scan.conftest import make_schema
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datacheck import folders, fsops
-from datacheck.scan import Request, places, run_scan
+from datacheck.runtime import folders, fsops
+from datacheck.runtime.fsops import System
+from datacheck.scan import Request, run_dir, run_scan
 from datacheck.schema.load import parse_schema
-from datacheck.system import System
 
 SCHEMA = """datacheck: 1
 name: plain
@@ -40,11 +40,11 @@ def here(tmp_path, monkeypatch):
 
 
 def place(output=None):
-    return places.place_of(parse_schema(SCHEMA), Path("data"), None, {}, output)
+    return run_dir.place_of(parse_schema(SCHEMA), Path("data"), None, {}, output)
 
 
 def journal():
-    return places.Journal(place(), "k")
+    return run_dir.Journal(place(), "k")
 
 
 def scan(**options):
@@ -238,7 +238,7 @@ class Killing(System):
 
 def work(where):
     """What a scan does to files, without the scan."""
-    with (one := places.Journal(where, "k")).held():
+    with (one := run_dir.Journal(where, "k")).held():
         one.parts(Path("data"), parse_schema(SCHEMA))
         one.add({"table": [], "items": [], "entries": [], "undeclared": []})
         staged = one.stage({"result.json": b'{"format": "datacheck.result/1"}', "valid.json": b"{}"})

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from datacheck.errors import UsageError
-from datacheck.schema.dump import dump_schema
-from datacheck.schema.load import builtin, choose_schema, load_schema, parse_schema, shipped
+from datacheck.schema.grammar import CENTRES, FRAMES, ROLES, SKELETONS, UNITS
+from datacheck.schema.load import builtin, choose_schema, dump_schema, load_schema, parse_schema, shipped
 from datacheck.schema.model import (
     DuplicatesSpec,
     EpisodeSpec,
@@ -20,7 +20,6 @@ from datacheck.schema.model import (
     TokenizerSpec,
     WindowsSpec,
 )
-from datacheck.schema.units import CENTRES, FRAMES, ROLES, SKELETONS, UNITS
 from datacheck.sources import list_files, matches, plan_work
 
 HEX = "0123456789abcdef0123456789abcdef"

@@ -7,10 +7,9 @@ import textwrap
 import pytest
 
 from datacheck.errors import SchemaError
-from datacheck.schema.check import check
-from datacheck.schema.dump import dump_schema
-from datacheck.schema.load import parse_schema
+from datacheck.schema.load import dump_schema, parse_schema
 from datacheck.schema.model import Schema
+from datacheck.schema.validate import check
 
 HEAD = "datacheck: 1\nname: x\nsamples: {files: '{split}/{seq}/{id}.npz'}\n"
 FIELDS = HEAD + "fields:\n  xyz: {role: points, shape: [P, 3], unit: m}\n  cam: {role: intrinsics, shape: [3, 3]}\n"

@@ -6,10 +6,9 @@ import re
 import pytest
 
 from datacheck.errors import SchemaError
-from datacheck.schema import linear
-from datacheck.schema.linear import Expression, Growth, Program, growth, parsed
+from datacheck.schema import patterns
 from datacheck.schema.load import load_schema, parse_schema
-from datacheck.schema.patterns import parse
+from datacheck.schema.patterns import Expression, Growth, Program, growth, parse, parsed
 
 ATOMS = [
     "a",
@@ -89,7 +88,7 @@ def test_a_search_finds_what_re_finds(seed, monkeypatch):
     made = [expression(rng) for _ in range(60)]
     texts = [word(rng) for _ in range(10)]
     quick = [[Expression(one).search(text) for text in texts] for one in made]
-    monkeypatch.setattr(linear, "WAYS", -1)
+    monkeypatch.setattr(patterns, "WAYS", -1)
     assert [[Expression(one).search(text) for text in texts] for one in made] == quick
 
 
@@ -155,18 +154,18 @@ def test_what_cannot_be_matched_in_linear_time_is_refused_with_its_line(rule, sa
 )  # fmt: skip
 def test_how_the_ways_grow(text, found):
     assert growth(parsed(text)) == found
-    assert found.at(10) <= linear.WAYS
+    assert found.at(10) <= patterns.WAYS
 
 
 @pytest.mark.parametrize("text", ["(?:a+)+", "(?:ab|c)*", "(?:a?){9}"])
 def test_a_choice_in_a_loop_is_never_quick(text):
-    assert growth(parsed(text)).at(1) > linear.WAYS
+    assert growth(parsed(text)).at(1) > patterns.WAYS
 
 
 @pytest.mark.parametrize("path", ["train/0001/meta/0007.pkl", "a" * 60 + "_" + "b" * 60 + "/x.npy"])
 def test_ordinary_patterns_are_matched_by_re(path):
     for text in (r"{split}/{seq}/meta/{frame:\d{4}}.pkl", "**/*.npy", "{a}_{b}/{c}.npy", "**/{a:scene.*}_{b:\\d+}.h5"):
-        assert parse(text, "").growth.at(path) <= linear.WAYS
+        assert parse(text, "").growth.at(path) <= patterns.WAYS
 
 
 def test_the_built_in_labels_of_splits_are_found():

@@ -7,11 +7,10 @@ from pydantic import ValidationError
 
 from datacheck.errors import UsageError
 from datacheck.rules import skeletons
-from datacheck.schema.check import check
-from datacheck.schema.dump import dump_schema
-from datacheck.schema.load import parse_schema
+from datacheck.schema.grammar import SKELETONS
+from datacheck.schema.load import dump_schema, parse_schema
 from datacheck.schema.model import FieldSpec, Range, Schema
-from datacheck.schema.units import SKELETONS
+from datacheck.schema.validate import check
 
 _finite = st.floats(allow_nan=False, allow_infinity=False)
 _words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)

@@ -3,9 +3,9 @@
 import pytest
 
 from datacheck.errors import FormatError
-from datacheck.sources import documents
-from datacheck.sources.documents import read_document
+from datacheck.sources import loader_tables
 from datacheck.sources.lerobot import read_rate
+from datacheck.sources.loader_tables import read_document
 from datacheck.sources.roots import Roots
 
 
@@ -25,23 +25,23 @@ def test_a_folder_in_place_of_a_document_is_opened_by_no_parser(tmp_path, name):
 
 @pytest.mark.parametrize(("name", "text"), [("a.yaml", "x: [{}]"), ("a.json", '{{"x": [{}]}}')])
 def test_a_document_of_too_many_values_is_refused_where_it_is_parsed(tmp_path, monkeypatch, name, text):
-    monkeypatch.setattr(documents, "_VALUES", 100)
-    monkeypatch.setattr(documents, "_HERE_BYTES", 0)
+    monkeypatch.setattr(loader_tables, "_VALUES", 100)
+    monkeypatch.setattr(loader_tables, "_HERE_BYTES", 0)
     for count, answers in ((99, "values"), (100, "fault")):  # besides the list itself
         (tmp_path / name).write_text(text.format(", ".join(["[]"] * count)))
-        said = documents.read_values({"root": str(tmp_path), "roots": {}, "items": [name]}, lambda _: None)
+        said = loader_tables.read_values({"root": str(tmp_path), "roots": {}, "items": [name]}, lambda _: None)
         assert answers in said
 
 
 def test_a_document_that_grows_is_read_to_the_size_that_was_checked(tmp_path, monkeypatch):
     file = tmp_path / "all.json"
     file.write_text('{"a": 1}')
-    checked = documents.check_bytes
+    checked = loader_tables.check_bytes
 
     def grown(size, what, limit):
         checked(size, what, limit)
         with file.open("a") as more:
             more.write(", and this is no JSON")
 
-    monkeypatch.setattr(documents, "check_bytes", grown)
+    monkeypatch.setattr(loader_tables, "check_bytes", grown)
     assert read_document(tmp_path, {}, "all.json", 1 << 20) == {"a": 1}

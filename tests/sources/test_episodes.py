@@ -15,7 +15,7 @@ from datacheck.cache import open_cache
 from datacheck.errors import FormatError, SchemaError
 from datacheck.pipeline import build
 from datacheck.scan import scan
-from datacheck.scan.again import Rescore, rescore
+from datacheck.scan.rescore import Rescore, rescore
 from datacheck.schema.load import load_schema, parse_schema
 from datacheck.schema.model import EpisodeSpec, FieldSpec
 from datacheck.sources import Item, indexes, list_files, open_source, plan_work, with_indexes, with_rate
@@ -613,7 +613,7 @@ def test_tables_of_a_meta_folder_are_listed_once_and_are_not_very_many(tmp_path,
     before = source.files(item)
     tables = folder / "meta/episodes/chunk-000"
     monkeypatch.setattr("datacheck.sources.lerobot.meta_files", lambda base: pytest.fail(str(base)))
-    monkeypatch.setattr("datacheck.sources.episodes.meta_files", lambda base: pytest.fail(str(base)))
+    monkeypatch.setattr("datacheck.sources.lerobot.meta_files", lambda base: pytest.fail(str(base)))
     assert source.files(item) == before
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)

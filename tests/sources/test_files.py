@@ -359,8 +359,8 @@ def test_a_file_of_another_size_than_listed_is_a_format_error(tmp_path):
 
 
 def test_a_file_that_is_read_whole_is_opened_once_and_its_digest_is_known(tmp_path, monkeypatch):
-    from datacheck.digest import digest_file
     from datacheck.runtime.beneath import Folder
+    from datacheck.runtime.hashing import digest_file
 
     np.save(tmp_path / "a.npy", np.zeros(3))
     source, (item,) = reading(tmp_path, schema("*.npy", {"x": {}}))
@@ -385,7 +385,7 @@ def a_table(root, dtype="<f4", rows=40_000, **how):
 )
 @pytest.mark.parametrize("piece", [1 << 20, 1000])
 def test_a_scan_turns_large_tables_while_it_reads_them(tmp_path, monkeypatch, dtype, how, piece):
-    from datacheck.digest import digest_file
+    from datacheck.runtime.hashing import digest_file
 
     monkeypatch.setattr("datacheck.sources.opening._PIECE_BYTES", piece)
     table, source, item = a_table(tmp_path, dtype, 80_000, **how)

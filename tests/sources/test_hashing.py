@@ -12,7 +12,7 @@ import xxhash
 
 from datacheck.errors import StorageError, UsageError
 from datacheck.runtime.beneath import clamped
-from datacheck.sources import hashing
+from datacheck.sources import file_digests
 from datacheck.sources.listing import list_files, stat_entry
 from datacheck.sources.roots import Roots
 
@@ -20,7 +20,7 @@ from datacheck.sources.roots import Roots
 def digest(root, *items, roots=None, beat=lambda _: None):
     """Return the digests of some files as text, what they looked like, and what was refused."""
     task = {"root": str(root), "roots": {n: str(p) for n, p in (roots or {}).items()}, "items": list(items)}
-    said = hashing.digest_files(task, beat)
+    said = file_digests.digest_files(task, beat)
     return [row.tobytes().hex() for row in said["digests"]], said["numbers"].tolist(), said["refused"]
 
 
@@ -102,7 +102,9 @@ def test_a_zarr_folder_gives_signs_of_life_for_each_of_its_files_and_each_piece_
 
 
 def while_listed(data, roots=None, walk=None):
-    return hashing.digest_while_listed(data, roots or {}, walk or partial(list_files, data, roots, None), None, None)
+    return file_digests.digest_while_listed(
+        data, roots or {}, walk or partial(list_files, data, roots, None), None, None
+    )
 
 
 @pytest.fixture
@@ -161,7 +163,7 @@ def test_an_error_of_the_walk_is_preferred_to_a_reader_that_dies_meanwhile(tmp_p
         msg = "reading it failed"
         raise StorageError(msg)
 
-    monkeypatch.setattr(hashing, "_digested", dying)
+    monkeypatch.setattr(file_digests, "_digested", dying)
     with pytest.raises(UsageError, match="too many folders"):
         while_listed(tmp_path, walk=failing)
 
@@ -210,19 +212,19 @@ def test_a_device_without_end_is_refused_at_once():
 
 
 def test_a_file_that_grows_as_fast_as_it_is_read_has_an_end(tmp_path, monkeypatch):
-    (tmp_path / "log").write_bytes(bytes(hashing.READ_BYTES + 1))
+    (tmp_path / "log").write_bytes(bytes(file_digests.READ_BYTES + 1))
     real, reads = os.readv, []
 
     def growing(descriptor, buffers):
         reads.append(descriptor)
         assert len(reads) < 10
         with (tmp_path / "log").open("ab") as file:
-            file.write(bytes(hashing.READ_BYTES))
+            file.write(bytes(file_digests.READ_BYTES))
         return real(descriptor, buffers)
 
-    monkeypatch.setattr(hashing.os, "readv", growing)
+    monkeypatch.setattr(file_digests.os, "readv", growing)
     before = list_files(tmp_path)
-    digests, fault = hashing.digest_listed(before, np.arange(1), None, None)
+    digests, fault = file_digests.digest_listed(before, np.arange(1), None, None)
     assert digests.tolist() == [b""]
     assert "a file changed: log" in str(fault)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from datacheck.errors import FormatError
-from datacheck.numbered import storable_names
+from datacheck.model.row_keys import storable_names
 from datacheck.sources import Item, Unread, open_source
 from tests.sources.schemas import every, schema
 

@@ -5,18 +5,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from datacheck.build import seen
+from datacheck.build import field_stats
 from datacheck.errors import FormatError
+from datacheck.infer.profile import inner_groups, look
 from datacheck.preview.reading import draw_items, read_joints
-from datacheck.pulse import Pulse
-from datacheck.repro.data.samples import digest_items
-from datacheck.repro.data.values import compare_files, compare_items
+from datacheck.repro.sample_digests import digest_items
+from datacheck.repro.values import compare_files, compare_items
 from datacheck.runtime.beneath import File, Folder
-from datacheck.scan.look import inner_groups, look
 from datacheck.schema.load import parse_schema
 from datacheck.sources import indexes
-from datacheck.sources.documents import read_values
 from datacheck.sources.lerobot import read_meta
+from datacheck.sources.loader_tables import read_values
+from datacheck.workers.child import Pulse
 
 SCHEMA = parse_schema(
     "datacheck: 1\nname: t\nsamples: {files: '{id}.npz'}\nfields: {xyz: {role: joints, shape: [J,3]}}\n"
@@ -48,7 +48,7 @@ def place(data):
 
 def asked(data, count=1):
     from datacheck.sources.listing import list_files
-    from datacheck.sources.work import plan_work
+    from datacheck.sources.planning import plan_work
 
     items = [item.as_dict() for item in plan_work(SCHEMA, list_files(data)).items]
     assert len(items) == count
@@ -62,7 +62,7 @@ COMMANDS = {
         place(data) | {"items": [{"item": asked(data), "first": {}}], "points": 9, "most": 9999}, beat
     ),
     "overlay": lambda data, beat: read_joints(place(data) | {"items": [{"item": asked(data)}], "field": "xyz"}, beat),
-    "build": lambda data, beat: seen.look(place(data) | {"items": [asked(data)]}, beat),
+    "build": lambda data, beat: field_stats.look(place(data) | {"items": [asked(data)]}, beat),
     "manifest": lambda data, beat: digest_items(place(data) | {"items": [asked(data)]}, beat),
     "document": lambda data, beat: read_values(place(data) | {"items": ["a.npz"]}, beat),
     "index": lambda data, beat: indexes.look(

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from datacheck.errors import FormatError, StorageError, UsageError
 from datacheck.repro import manifest
-from datacheck.sources import listing, stores
-from datacheck.sources.entries import Entries, Entry
+from datacheck.sources import listing
 from datacheck.sources.listing import Listing, carried, digest_entry, list_files, locate, stat_entry, target
+from datacheck.sources.roots import Entries, Entry
 
 
 def write(root: Path, *paths: str, data: bytes = b"x") -> None:
@@ -376,9 +376,9 @@ def test_no_file_behind_links_is_looked_at_for_each_of_them(tmp_path, monkeypatc
 
 
 def test_a_store_behind_a_link_that_is_followed_again_is_told_once(tmp_path, monkeypatch):
-    stores = [f"s{i:02}" for i in range(20)]
+    listing = [f"s{i:02}" for i in range(20)]
     write(tmp_path, *(f"big/{i}" for i in range(100)))
-    write(tmp_path, "store/a/zarr.json", *(f"store/a/{store}/zarr.json" for store in stores))
+    write(tmp_path, "store/a/zarr.json", *(f"store/a/{store}/zarr.json" for store in listing))
     (tmp_path / "data").mkdir()
     (tmp_path / "data/a").symlink_to("../store/a")
     (tmp_path / "data/b").symlink_to("../big")
@@ -388,7 +388,7 @@ def test_a_store_behind_a_link_that_is_followed_again_is_told_once(tmp_path, mon
     assert 120 // 2 < behind_a < 120
     listed = list_files(tmp_path)
     assert [path for path, reason in listed.refused if "not followed" in reason] == ["data/b"]
-    assert listed.nodes == {f"{place}/a": [f"{place}/a/{store}" for store in stores] for place in ("data", "store")}
+    assert listed.nodes == {f"{place}/a": [f"{place}/a/{store}" for store in listing] for place in ("data", "store")}
 
 
 def test_too_many_links_hide_no_file_that_is_no_link(tmp_path, monkeypatch):
@@ -661,7 +661,7 @@ def test_a_whole_store_is_one_entry(tmp_path):
 def test_a_folder_of_a_store_that_becomes_a_link_is_not_listed(tmp_path, monkeypatch):
     (tmp_path / "data/a.zarr/c").mkdir(parents=True)
     (tmp_path / "outside").mkdir()
-    listed = stores._listed
+    listed = listing._listed
 
     def swapped(opened, path):
         found = list(listed(opened, path))
@@ -670,6 +670,6 @@ def test_a_folder_of_a_store_that_becomes_a_link_is_not_listed(tmp_path, monkeyp
             (tmp_path / "data/a.zarr/c").symlink_to(tmp_path / "outside")
         return found
 
-    monkeypatch.setattr(stores, "_listed", swapped)
+    monkeypatch.setattr(listing, "_listed", swapped)
     with pytest.raises(OSError, match="folder c in it cannot be read: a link out of the data folder"):
-        stores.store_entry("a.zarr", str(tmp_path / "data/a.zarr"), str(tmp_path / "data"), 0)
+        listing.store_entry("a.zarr", str(tmp_path / "data/a.zarr"), str(tmp_path / "data"), 0)

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from datacheck.formats import hdf5
-from datacheck.sample import Origin, Piece
+from datacheck.model.sample import Origin, Piece
 from datacheck.schema.load import parse_schema
 from datacheck.schema.model import Schema
 from datacheck.sources import Item, open_source
-from datacheck.sources.near import near_name
+from datacheck.sources.fields import near_name
 from tests.rules.harness import judged, measured, schema_of
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from datacheck.sources.quoted import Strings, chat_strings, is_utf8, text_strings
+from datacheck.sources.fast_jsonl import Strings, chat_strings, is_utf8, text_strings
 
 _EDGES = [
     b"\xc0\x80", b"\xc1\xbf", b"\xc2\x80", b"\xc2", b"\x80", b"\xe0\x9f\xbf", b"\xe0\xa0\x80", b"\xed\x9f\xbf",

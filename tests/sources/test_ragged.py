@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.errors import FormatError
-from datacheck.sources import Item, list_files, open_source, plan_work, strips
+from datacheck.sources import Item, list_files, open_source, plan_work, row_slices
 from tests.sources.schemas import every, schema
 
 REPLAY = {"files": "**/*.zarr", "each": "ends:meta/episode_ends"}
@@ -81,8 +81,8 @@ def test_texts_are_cut_like_arrays(tmp_path):
 
 def test_large_stores_are_read_in_slices(tmp_path, monkeypatch):
     write(tmp_path / "replay.zarr", [5, 9, 20])
-    monkeypatch.setattr(strips, "_WHOLE_BYTES", 10)
-    monkeypatch.setattr(strips, "BLOCK_BYTES", 300)
+    monkeypatch.setattr(row_slices, "_WHOLE_BYTES", 10)
+    monkeypatch.setattr(row_slices, "BLOCK_BYTES", 300)
     from datacheck.formats import zarr_store
 
     read, asked = zarr_store._Store.read_rows, []
@@ -108,7 +108,7 @@ def test_any_choice_of_episodes_in_any_blocks_is_the_same(tmp_path_factory, leng
     source = open_source(schema({"files": "*.npz", "each": "ends:ends"}, {"x": {}}), root)
     everything, _ = every(source, Item("a.npz"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(strips, "BLOCK_BYTES", limit)
+        patch.setattr(row_slices, "BLOCK_BYTES", limit)
         samples, unread = every(source, Item("a.npz", keys=tuple(key(n, "a.npz") for n in numbers)))
         again, _ = every(source, Item("a.npz"))
     starts = ends - lengths

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from datacheck.errors import FormatError
 from datacheck.formats import npy
-from datacheck.sources import Item, open_source, strips
+from datacheck.sources import Item, open_source, row_slices
 from tests.sources.schemas import every, facts, schema
 
 
@@ -96,8 +96,8 @@ def test_blocks_are_cut_and_large_arrays_are_read_in_slices(tmp_path, monkeypatc
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("x", data=values, chunks=(10, 6))
         file["small"] = np.arange(100)
-    monkeypatch.setattr(strips, "BLOCK_BYTES", 56 * 30)
-    monkeypatch.setattr(strips, "_WHOLE_BYTES", 1000)
+    monkeypatch.setattr(row_slices, "BLOCK_BYTES", 56 * 30)
+    monkeypatch.setattr(row_slices, "_WHOLE_BYTES", 1000)
     from datacheck.formats import hdf5
 
     read, asked = hdf5._Hdf5.read_rows, []
@@ -130,7 +130,7 @@ def test_reading_some_keys_is_reading_all_and_choosing(tmp_path_factory, numbers
 
 
 def test_large_files_say_where_reading_can_begin(tmp_path, monkeypatch):
-    monkeypatch.setattr(strips, "LEAST_BYTES", 100)
+    monkeypatch.setattr(row_slices, "LEAST_BYTES", 100)
     values = np.arange(100, dtype=np.float32)
     np.savez_compressed(tmp_path / "a.npz", x=values)
     np.save(tmp_path / "a.npy", values)
@@ -148,7 +148,7 @@ def test_large_files_say_where_reading_can_begin(tmp_path, monkeypatch):
 
 
 def test_episodes_say_where_reading_can_begin(tmp_path, monkeypatch):
-    monkeypatch.setattr(strips, "LEAST_BYTES", 100)
+    monkeypatch.setattr(row_slices, "LEAST_BYTES", 100)
     monkeypatch.setattr(npy._Npz, "seek_points", lambda *_: np.array([0, 25, 60, 90]))
     np.savez(tmp_path / "a.npz", x=np.arange(100.0), ends=[20, 50, 60, 95, 100])
     source = open_source(schema({"files": "*.npz", "each": "ends:ends"}, {"x": {}}), tmp_path)

@@ -18,12 +18,12 @@ from datacheck.cache import open_cache
 from datacheck.errors import FormatError
 from datacheck.formats.base import open_container
 from datacheck.formats.mds import named_shards
-from datacheck.parallel import Death, Outcome
 from datacheck.pipeline import build
 from datacheck.scan import Request, run_scan, scan
 from datacheck.schema.load import load_schema
 from datacheck.schema.model import Schema
 from datacheck.sources import Item, indexes, list_files, open_source, plan_work, with_indexes
+from datacheck.workers.parallel import Death, Outcome
 from tests.formats.reading import CORPUS
 from tests.sources.schemas import every, schema
 

@@ -13,9 +13,9 @@ import pytest
 from datacheck.errors import FormatError, TooManySamplesError
 from datacheck.formats.base import open_container
 from datacheck.formats.limits import SAMPLES, SAMPLES_FREE, SAMPLES_PER_BYTE, check_samples, check_shape
+from datacheck.model.table import UNREADABLE, Table
 from datacheck.scan.worker import measure_items
 from datacheck.sources import Item, Unread, open_source
-from datacheck.table import UNREADABLE, Table
 from tests.sources.schemas import schema
 
 ROWS = 20 * SAMPLES_FREE  # of 1 byte or 8, which compress to less than a thousandth

@@ -10,12 +10,12 @@ import zarr
 from datacheck.errors import FormatError
 from datacheck.formats import hdf5, limits
 from datacheck.formats.base import open_container
-from datacheck.judging.bench import Bench
+from datacheck.model.sample import Peeked
+from datacheck.model.table import Table
+from datacheck.rules.measurement import Bench
 from datacheck.rules.measures import finite, form, numbers, unlisted_fields
-from datacheck.sample import Peeked
 from datacheck.sources import Item, open_source
 from datacheck.sources.fields import FieldMap
-from datacheck.table import Table
 from tests.sources.schemas import schema
 
 DEMOS = {"files": "*.hdf5", "each": "/data/demo_*"}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis.extra import numpy as npst
 
 from datacheck.errors import FormatError
-from datacheck.sample import Container
+from datacheck.model.sample import Container
 from datacheck.schema.model import FieldSpec
 from datacheck.sources.values import plain, read_value, weigh
 

@@ -14,9 +14,9 @@ from datacheck.schema.load import load_schema
 from datacheck.schema.model import Schema
 from datacheck.schema.patterns import Template
 from datacheck.sources import check_alone, list_files, matches, plan_work
-from datacheck.sources import work as work_of
-from datacheck.sources.entries import Entries, Entry
+from datacheck.sources import planning as work_of
 from datacheck.sources.listing import Listing
+from datacheck.sources.roots import Entries, Entry
 from tests.sources.schemas import schema
 
 GROUP = '{"zarr_format": 3, "node_type": "group"}'
@@ -156,7 +156,7 @@ def test_what_cannot_be_listed_is_a_sample_that_cannot_be_read(tmp_path, monkeyp
 
 
 def test_a_listed_store_that_cannot_be_listed_is_no_other_sample(tmp_path, monkeypatch):
-    monkeypatch.setattr("datacheck.sources.stores.DEPTH", 0)
+    monkeypatch.setattr("datacheck.sources.listing.DEPTH", 0)
     write(tmp_path, "train/a.zarr/.zgroup", "train/a.zarr/b/c/0", "train/b.zarr/.zgroup")
     write(tmp_path, "train.txt", text="a\nb\n")
     work = plan(tmp_path, schema({"files": "{split}/{id}.zarr", "list": "{split}.txt"}))

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import yaml
 
-from datacheck.finding import Severity
+from datacheck.model.finding import Severity
 from datacheck.scan import Request, run_scan, schema_for
 from datacheck.schema.load import load_schema
 from datacheck.schema.model import Schema
 from datacheck.testing import synth
 from datacheck.testing.faults.minimind import key
 from datacheck.testing.synth.minimind import SFT
-from datacheck.testing.trials.base import Size
-from datacheck.testing.trials.run import Outcome, outcome
+from tests.trials.base import Size
+from tests.trials.run import Outcome, outcome
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Folder:
     """A named corruption of a folder.
 
     Args:
-        name, code, sizes, cause, also: as of `datacheck.testing.trials.base.Trial`.
+        name, code, sizes, cause, also: as of `tests.trials.base.Trial`.
         system: what the table calls its data.
         schema: name of a built-in schema, or the keys of one.
         write: makes a folder that nothing is wrong with: (folder, seed).

@@ -15,7 +15,7 @@ import yaml
 
 from datacheck.errors import UsageError
 from datacheck.testing import synth
-from datacheck.testing.synth.hand import FINGERS
+from datacheck.testing.synth.ho3d import FINGERS
 from datacheck.testing.synth.minimind import SPECIAL
 
 SEEDS = range(6)

@@ -4,8 +4,8 @@ import pytest
 
 from datacheck.rules import catalogue
 from datacheck.testing.faults import FAULTS
-from datacheck.testing.trials import trials
-from datacheck.testing.trials.run import clean, planted
+from tests.trials import trials
+from tests.trials.run import clean, planted
 
 EVERY = pytest.mark.parametrize("trial", trials(), ids=lambda trial: f"{trial.code}-{trial.name}")
 

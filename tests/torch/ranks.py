@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from datacheck.registry import resolve
+from datacheck.plugins import resolve
 
 LIMIT_S = 120
 

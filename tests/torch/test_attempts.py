@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from datacheck.errors import BudgetExceededError, UsageError
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from datacheck.torch import Budget, CachedDataset, InvalidSample
-from datacheck.torch.budget import Failure
 from datacheck.torch.order import pack
-from datacheck.torch.resample import Attempts, Items
+from datacheck.torch.resampling import Attempts, Failure, Items
 from tests.cache.make import make_cache
 
 COUNT = 40

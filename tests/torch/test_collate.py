@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, default_collate
 
 from datacheck.cache import layout
 from datacheck.errors import UsageError
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from datacheck.torch import CachedDataset
 from datacheck.torch.collate import Batch, Ragged, collate_pad, collate_ragged
 from tests.cache.make import make_cache

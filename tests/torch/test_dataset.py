@@ -13,7 +13,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset
 from datacheck.cache import layout
 from datacheck.cache.codec import Codec
 from datacheck.errors import CorruptionError, UsageError
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from datacheck.torch import CachedDataset, Windows, collate_pad, collate_ragged
 from datacheck.torch.order import pack
 from tests.cache.make import make_cache

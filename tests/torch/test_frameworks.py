@@ -15,7 +15,7 @@ import pytest
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from datacheck.errors import UsageError
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from datacheck.torch import CachedDataset, Sampler
 from tests.cache.make import make_cache
 

@@ -15,18 +15,18 @@ from torch.utils.data import DataLoader
 from datacheck import build_cache
 from datacheck.cache import layout
 from datacheck.errors import BatchError, UsageError
-from datacheck.finding import Level, Severity
-from datacheck.judging.served import served
+from datacheck.model.finding import Level, Severity
+from datacheck.model.sample import ArraySpec
 from datacheck.rules import catalogue
-from datacheck.sample import ArraySpec
+from datacheck.rules.selection import served
 from datacheck.schema.load import load_schema, parse_schema
 from datacheck.testing import synth
-from datacheck.testing.memory import schema_of
 from datacheck.torch import CachedDataset, CachedLoader, Windows, collate_pad, collate_ragged, guard
 from datacheck.torch.contract import Judge, _key
 from tests.cache.make import make_cache
 from tests.rules import harness
 from tests.rules.test_examples import sections
+from tests.trials.memory import schema_of
 
 SCHEMA = schema_of(
     {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from datacheck.cache import open_cache
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from tests.cache.make import make_cache
 
 

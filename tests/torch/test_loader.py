@@ -18,10 +18,10 @@ from torch.utils.data import DataLoader
 
 from datacheck.cache.codec import Codec
 from datacheck.errors import CorruptionError, UsageError
-from datacheck.sample import ArraySpec
-from datacheck.torch import CachedDataset, CachedLoader, Sampler, buffers, collate_pad, collate_ragged
-from datacheck.torch import ahead as module
-from datacheck.torch.buffers import Buffers
+from datacheck.model.sample import ArraySpec
+from datacheck.torch import CachedDataset, CachedLoader, Sampler, collate_pad, collate_ragged, prefetch
+from datacheck.torch import prefetch as module
+from datacheck.torch.prefetch import Buffers
 from tests.cache.make import make_cache
 
 SPECS = {"cloud": ArraySpec("float32", (16384,)), "points": ArraySpec("float32", (3,), "P"), "id": ArraySpec("int64")}
@@ -466,12 +466,12 @@ def test_a_state_after_the_running_epoch_was_set_again_is_of_this_pass(folder):
 
 
 def test_kept_memory_is_bounded_whatever_is_asked_for_first():
-    buffers = Buffers(spare=3)
+    prefetch = Buffers(spare=3)
     for _ in range(40):
         for rows in (300_000, 16_000_000):
-            some = [buffers.empty("a", (rows,), "uint8") for _ in range(2)]
+            some = [prefetch.empty("a", (rows,), "uint8") for _ in range(2)]
             del some
-    sizes = [memory.size for memory in buffers._free["a"]]
+    sizes = [memory.size for memory in prefetch._free["a"]]
     assert len(sizes) <= 3 or sum(sizes) <= 32 << 20
     small = Buffers(spare=3)
     some = [small.empty("a", (1 << 20,), "uint8") for _ in range(60)]
@@ -528,14 +528,14 @@ def test_memory_of_a_batch_is_used_again_only_when_nothing_refers_to_it(folder, 
 
 @pytest.mark.parametrize("ahead", ["plain", None, 1, 2, 5])
 def test_later_passes_need_no_fresh_memory(folder, monkeypatch, pace, ahead):
-    fresh, taken = [], buffers._taken
+    fresh, taken = [], prefetch._taken
 
     def counted(home, wanted):
         found = taken(home, wanted)
         fresh.append(found is None)
         return found
 
-    monkeypatch.setattr(buffers, "_taken", counted)
+    monkeypatch.setattr(prefetch, "_taken", counted)
     data = CachedDataset(folder, fields=["cloud"])
     batches = [[i % COUNT] * 8 for i in range(30)]
     if ahead == "plain":
@@ -551,15 +551,15 @@ def test_later_passes_need_no_fresh_memory(folder, monkeypatch, pace, ahead):
 
 
 def test_a_small_sample_does_not_hold_the_memory_of_a_batch():
-    buffers = Buffers()
-    first = buffers.empty("a", (1000, 1000), "float32")
+    prefetch = Buffers()
+    first = prefetch.empty("a", (1000, 1000), "float32")
     place = first.data_ptr()
     del first
-    small = buffers.empty("a", (100, 1000), "float32")
+    small = prefetch.empty("a", (100, 1000), "float32")
     assert small.data_ptr() != place
-    again = buffers.empty("a", (900, 1000), "float32")
+    again = prefetch.empty("a", (900, 1000), "float32")
     assert again.data_ptr() == place
-    assert buffers.empty("a", (900, 1000), "float32").data_ptr() != place
+    assert prefetch.empty("a", (900, 1000), "float32").data_ptr() != place
 
 
 def test_break_exception_close_and_collection_end_the_threads(folder):

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, default_collate
 
 from datacheck.cache import layout
 from datacheck.errors import UsageError
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from datacheck.torch import CachedDataset, Mix, Sampler, collate_pad, collate_ragged
 from datacheck.torch.collate import Batch
 from datacheck.torch.order import pack

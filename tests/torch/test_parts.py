@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from datacheck.cache.chunks import ChunkRows
 from datacheck.cache.codec import Codec
+from datacheck.cache.sharded_array import ChunkRows
 from datacheck.errors import CorruptionError
-from datacheck.sample import ArraySpec
-from datacheck.torch import CachedDataset, CachedLoader, Windows, collate_ragged, parts
+from datacheck.model.sample import ArraySpec
+from datacheck.torch import CachedDataset, CachedLoader, Windows, collate_ragged, prefetch
 from tests.cache.make import make_cache
 
 SPECS = {"cloud": ArraySpec("float32", (500,)), "few": ArraySpec("int64", ()), "rows": ArraySpec("uint8", (7,), "T")}
@@ -42,10 +42,10 @@ def path(tmp_path):
 @pytest.fixture
 def used(monkeypatch):
     """Have every batch copied in parts, of three threads at most; say which parts were copied by which threads."""
-    said, real = [], parts.in_parts
-    monkeypatch.setattr(parts, "_PART", 1)
+    said, real = [], prefetch.in_parts
+    monkeypatch.setattr(prefetch, "_PART", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    monkeypatch.setattr(parts, "usable_cpus", lambda: 4)  # however many this machine has
+    monkeypatch.setattr(prefetch, "usable_cpus", lambda: 4)  # however many this machine has
 
     def in_parts(copy, count, size, *, apart):
         def told(first, stop):
@@ -132,13 +132,13 @@ class Threads(Dataset):
         return 2
 
     def __getitem__(self, index):
-        return parts.threads_here()
+        return prefetch.threads_here()
 
 
 def test_workers_and_threads_copy_alone(path, used, monkeypatch):
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(parts.threads_here).result() == 1
-    assert parts.threads_here() == 3
+        assert pool.submit(prefetch.threads_here).result() == 1
+    assert prefetch.threads_here() == 3
     list(CachedLoader(CachedDataset(path, fields=["cloud"]), 9, threads=2))
     assert {(first, stop) for first, stop, _ in used} == {(0, 9)}
     monkeypatch.undo()
@@ -147,14 +147,14 @@ def test_workers_and_threads_copy_alone(path, used, monkeypatch):
 
 def test_small_batches_are_copied_in_one_part(path, monkeypatch):
     said = []
-    monkeypatch.setattr(parts, "threads_here", lambda: 4)
-    parts.in_parts(lambda *span: said.append(span), 64, (1 << 25) - 1)
+    monkeypatch.setattr(prefetch, "threads_here", lambda: 4)
+    prefetch.in_parts(lambda *span: said.append(span), 64, (1 << 25) - 1)
     assert said == [(0, 64)]
-    parts.in_parts(lambda *span: said.append(span), 64, 1 << 25)
+    prefetch.in_parts(lambda *span: said.append(span), 64, 1 << 25)
     assert sorted(said[1:]) == [(0, 32), (32, 64)]
     said.clear()
-    parts.in_parts(lambda *span: said.append(span), 3, 1 << 40)
+    prefetch.in_parts(lambda *span: said.append(span), 3, 1 << 40)
     assert sorted(said) == [(0, 1), (1, 2), (2, 3)]
     said.clear()
-    parts.in_parts(lambda *span: said.append(span), 64, 1 << 25, apart=False)
+    prefetch.in_parts(lambda *span: said.append(span), 64, 1 << 25, apart=False)
     assert said == [(0, 64)]

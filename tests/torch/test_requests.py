@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from datacheck.errors import UsageError
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from datacheck.torch import CachedDataset, Mix, ResamplingDataset, Sampler, Windows
 from tests.cache.make import make_cache
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.cache.windows import WindowIndex, Windows
-from datacheck.torch.resample import Items, draw
+from datacheck.torch.resampling import Items, draw
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=30).filter(any), st.integers(), st.integers(0, 10**6))
@@ -49,7 +49,7 @@ def test_seed_epoch_and_item_all_matter():
 
 
 def test_draws_are_the_same_in_another_process():
-    script = "from datacheck.torch.resample import draw; print(draw(-3, 2, 10**12, 5))"
+    script = "from datacheck.torch.resampling import draw; print(draw(-3, 2, 10**12, 5))"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert int(run.stdout) == draw(-3, 2, 10**12, 5)
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, SequentialSampler, Subset, TensorDataset
 
 from datacheck.errors import UsageError
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from datacheck.torch import CachedDataset, CachedLoader, Mix, ResamplingDataset, Sampler, Windows
 from datacheck.torch.order import unpack
 from tests.cache.make import make_cache

@@ -11,7 +11,7 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from datacheck.torch import Budget, CachedDataset, CachedLoader, InvalidSample, collate_ragged
 from tests.cache.make import make_cache
 from tests.torch.ranks import on_ranks

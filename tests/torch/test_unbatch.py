@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from datacheck.torch.served import RefusedError
-from datacheck.torch.unbatch import samples_of
+from datacheck.torch.served import RefusedError, samples_of
 
 
 def test_masks_and_padding_are_taken_off():

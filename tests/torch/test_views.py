@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from datacheck.cache import layout, open_cache
 from datacheck.cache.codec import Codec
 from datacheck.errors import CorruptionError
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from datacheck.torch import CachedDataset, CachedLoader, Windows, collate_pad, collate_ragged
 from tests.cache.make import make_cache
 

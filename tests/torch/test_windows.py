@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.cache import limits
+from datacheck.cache import parsing
 from datacheck.cache.codec import Codec
 from datacheck.errors import UsageError
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from datacheck.torch import CachedDataset, Windows
 from tests.cache.make import make_cache
 
@@ -177,7 +177,7 @@ def test_a_cache_asks_for_no_more_than_a_batch_may_take(tmp_path, monkeypatch):
     cut = {"dim": "T", "length": 3, "stride": 1, "pad": "edge", "short": "pad"}
     folder = make_cache(tmp_path, SPECS, WRITTEN, k=2, windows=cut)
     dataset = CachedDataset(folder)
-    monkeypatch.setattr(limits, "WINDOWS_BYTES", 900)
+    monkeypatch.setattr(parsing, "WINDOWS_BYTES", 900)
     assert dataset[[0, 1]]["action"].shape == (2, 3, 2)  # 2 fields of 3 steps of 8 bytes, and 64 beside each
     with pytest.raises(UsageError, match=r"3 windows .* take 1,296 bytes; at most 900 .*\(at most 2\), .*windows="):
         dataset[[0, 1, 2]]
@@ -191,7 +191,7 @@ def test_windows_that_overlap_are_counted_each(tmp_path, monkeypatch, cut):
     """Of a million stored steps a batch of windows at stride 1 is a multiple."""
     said = {"dim": "T", "stride": 1, "pad": "none", "short": "drop", **cut}
     dataset = CachedDataset(make_cache(tmp_path, SPECS, WRITTEN, k=2, windows=said))
-    monkeypatch.setattr(limits, "WINDOWS_BYTES", most := 2 * 2 * 72 * (cut["length"] or 1))  # of 2 fields, as above
+    monkeypatch.setattr(parsing, "WINDOWS_BYTES", most := 2 * 2 * 72 * (cut["length"] or 1))  # of 2 fields, as above
     assert len(dataset[[0, 1]]["action"]) == 2
     with pytest.raises(
         UsageError, match=rf"3 windows .* take {most * 3 // 2:,} bytes; at most {most:,} .*\(at most 2\)"

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from datacheck.errors import BudgetExceededError, UsageError
-from datacheck.sample import ArraySpec
+from datacheck.model.sample import ArraySpec
 from datacheck.torch import Budget, CachedDataset, InvalidSample, ResamplingDataset, Sampler
 from datacheck.torch.order import pack
 from tests.cache.make import make_cache

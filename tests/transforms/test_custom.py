@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from datacheck.errors import UsageError
-from datacheck.registry import find_in, resolve
-from datacheck.sample import ArraySpec, Origin, Piece, stack
+from datacheck.model.sample import ArraySpec, Origin, Piece, stack
+from datacheck.plugins import find_in, resolve
 from datacheck.transforms import bind, run, step
 
 SPECS = {"x": ArraySpec("float32", (3,), "P")}
 
 MODULE = """
 import numpy as np
-from datacheck.sample import Block, Sample
+from datacheck.model.sample import Block, Sample
 from datacheck.transforms.base import InvalidSample, with_columns
-from datacheck.sample import Column
+from datacheck.model.sample import Column
 
 def double(sample: Sample, times: int = 2) -> dict:
     if len(sample.fields["x"]) == 0:

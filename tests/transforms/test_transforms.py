@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.errors import UsageError
-from datacheck.sample import ArraySpec, Origin, Piece, stack
+from datacheck.model.sample import ArraySpec, Origin, Piece, stack
 from datacheck.transforms import bind, run, step, transforms
 from datacheck.transforms.sample_points import permutation
 from datacheck.transforms.scale import ratio

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from datacheck.aligned import empty
+from datacheck.runtime.aligned import empty
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "<f4", ">i8", "bool", "<c16"])

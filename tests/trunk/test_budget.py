@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from datacheck import budget, parallel
-from datacheck.budget import ALIKE, BRIEF, FIRST, LOST_S, OFFENCES_S, WHOLE, Budget, Offenders, usable_memory
-from datacheck.child import Child, Death, Limits
 from datacheck.errors import FormatError
 from datacheck.formats.limits import foreign
-from datacheck.parallel import run_task
+from datacheck.workers import budget, parallel
+from datacheck.workers.budget import ALIKE, BRIEF, FIRST, LOST_S, OFFENCES_S, WHOLE, Budget, Offenders, usable_memory
+from datacheck.workers.child import Child, Death, Limits
+from datacheck.workers.parallel import run_task
 
 HERE = "tests.trunk.test_budget:work"
 SMALL = Budget(64 << 20, 1.5, 1e9)

@@ -9,7 +9,7 @@ import pytest
 import xxhash
 
 from datacheck.errors import UsageError
-from datacheck.imports import code_of
+from datacheck.transforms.custom import code_of
 
 
 def digest(path):

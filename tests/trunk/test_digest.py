@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck.digest import (
+from datacheck.runtime.hashing import (
     canonical_json,
     digest_array,
     digest_bytes,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from datacheck import folders, fsops
 from datacheck.errors import StorageError
-from datacheck.system import System
+from datacheck.runtime import folders, fsops
+from datacheck.runtime.fsops import System
 
 SWAPS = 300
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from datacheck import fork_server
-from datacheck.child import Child, Limits
-from datacheck.fork_server import Forked
+from datacheck.workers import fork_server
+from datacheck.workers.child import Child, Limits
+from datacheck.workers.fork_server import Forked
 
 HERE = "tests.trunk.test_fork_server"
 
@@ -134,7 +134,7 @@ def test_another_child_takes_the_place_of_one_that_was_killed(child, doomed):
 
 
 def test_a_server_that_is_stopped_holds_nobody_up(child, monkeypatch):
-    monkeypatch.setattr("datacheck.fork_server._EXIT_S", 0.5)
+    monkeypatch.setattr("datacheck.workers.fork_server._EXIT_S", 0.5)
     found, _ = child.run(f"{HERE}:told", {})
     os.kill(found["server"], signal.SIGSTOP)
     try:
@@ -268,7 +268,7 @@ PARENT = """
 import os, signal, sys, time
 if sys.argv[1] == "ignored":
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-from datacheck.child import Child, Limits
+from datacheck.workers.child import Child, Limits
 child = Child(Limits())
 found, death = child.run("tests.trunk.test_fork_server:told", {})
 if sys.argv[1] == "fork":  # as a loader's worker: it has a server of its own
@@ -304,7 +304,7 @@ def test_exit_codes_are_known_where_the_parent_ignores_the_end_of_children(repos
     code = """
 import signal
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-from datacheck.child import Child, Limits
+from datacheck.workers.child import Child, Limits
 _, death = Child(Limits()).run("tests.trunk.test_fork_server:ended", {"code": 5})
 print(death.how)
 """

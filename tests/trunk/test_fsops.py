@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
-from datacheck import folders, fsops
 from datacheck.errors import OutOfSpaceError, StorageError, SyncFailedError, UsageError
-from datacheck.system import System
+from datacheck.runtime import folders, fsops
+from datacheck.runtime.fsops import System
 
 
 def test_a_file_appears_whole_and_nothing_else_stays(tmp_path):
@@ -260,7 +260,7 @@ def test_a_tree_goes_without_following_links(tmp_path):
 HOLDER = """
 import sys
 from pathlib import Path
-from datacheck import folders, fsops
+from datacheck.runtime import folders, fsops
 held = fsops.hold(Path(sys.argv[1]), shared=sys.argv[2] == "shared")
 print(held is not None, flush=True)
 sys.stdin.read()

@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.numbered import Numbered, as_runs, of_runs
-from datacheck.table import Table, concatenate
-from datacheck.wire import decode, encode
+from datacheck.model.row_keys import Numbered, as_runs, of_runs
+from datacheck.model.table import Table, concatenate
+from datacheck.workers.wire import decode, encode
 
 _PATH = st.sampled_from(["a.jsonl", "a", "b/ä.jsonl", "a.jsonl.gz", "a:1", "a:"])
 _NUMBER = st.one_of(st.integers(0, 12), st.integers(0, 10**12 - 1))

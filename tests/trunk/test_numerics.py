@@ -10,8 +10,8 @@ import sys
 import numpy as np
 import pytest
 
-from datacheck import numerics
 from datacheck.errors import StorageError
+from datacheck.runtime import numerics
 
 SETTINGS = [
     {"NPY_DISABLE_CPU_FEATURES": "X86_V4"},
@@ -31,7 +31,7 @@ def computed_anew():
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: " ".join(s.values()))
 def test_it_is_the_same_whatever_the_cpu_offers(repository, setting):
-    code = "from datacheck import numerics; print(numerics.digest())"
+    code = "from datacheck.runtime import numerics; print(numerics.digest())"
     environment = os.environ | {"PYTHONPATH": str(repository)} | setting
     command = [sys.executable, "-W", "ignore", "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

@@ -18,15 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck import child as child_module
-from datacheck import parallel, pulse
-from datacheck.budget import WHOLE
-from datacheck.child import PARSER, _room, file_bytes
-from datacheck.cpus import usable_cpus
 from datacheck.errors import FormatError, MissingDependencyError, StorageError, UsageError
-from datacheck.parallel import Child, Limits, _result, ordered_map, run_task
-from datacheck.shapes import answers, int64, text
-from datacheck.wire import decode, encode
+from datacheck.runtime.machine import usable_cpus
+from datacheck.workers import child as child_module
+from datacheck.workers import parallel
+from datacheck.workers.budget import WHOLE
+from datacheck.workers.child import PARSER, _room, file_bytes
+from datacheck.workers.parallel import Child, Limits, _result, ordered_map, run_task
+from datacheck.workers.wire import answers, decode, encode, int64, text
 
 
 @answers({"done": list, "pid": int}, raises=(FormatError,), of_items=True)
@@ -193,7 +192,7 @@ def answered(task, beat):
 def boot(monkeypatch, code):
     """Let a child that is not forked run this in place of its own program."""
     monkeypatch.setenv("DATACHECK_FORK", "off")
-    monkeypatch.setattr("datacheck.child._BOOT", code)
+    monkeypatch.setattr("datacheck.workers.child._BOOT", code)
 
 
 def taken_over(monkeypatch, code, items=("a", "b"), limits=None):
@@ -256,7 +255,7 @@ def test_large_files_may_have_large_answers():
 
 
 def test_an_answer_that_comes_byte_by_byte_is_waited_for_not_long(monkeypatch):
-    monkeypatch.setattr("datacheck.pulse._ANSWER_S", 1.0)
+    monkeypatch.setattr("datacheck.workers.child._ANSWER_S", 1.0)
     code = "os.write(1, struct.pack('<QQ', 1 << 20, 0))\nwhile True: os.write(1, b'a'); time.sleep(0.05)"
     _, death = taken_over(monkeypatch, code)
     assert (death.how, death.kind) == ("still answering after 1 s", "silent")
@@ -344,7 +343,7 @@ def test_what_is_done_is_handed_on_before_the_next_task_is_asked_for(monkeypatch
 
 
 def test_a_scheduler_that_does_not_answer_is_said(monkeypatch):
-    monkeypatch.setattr("datacheck.parallel._CONNECT_S", 0.5)
+    monkeypatch.setattr("datacheck.workers.parallel._CONNECT_S", 0.5)
     with pytest.raises(StorageError, match="no Dask scheduler answers"):
         run(["a"], scheduler="tcp://127.0.0.1:1")
 
@@ -654,7 +653,7 @@ def test_a_dask_worker_does_a_series_in_one_child():
 def test_a_script_without_a_main_guard_is_not_run_again_by_its_workers(tmp_path, repository):
     script = tmp_path / "script.py"
     script.write_text(
-        "print('once')\nfrom datacheck.parallel import ordered_map\n"
+        "print('once')\nfrom datacheck.workers.parallel import ordered_map\n"
         f"found = list(ordered_map({WORK!r}, [{{'items': ['a']}}, {{'items': ['b']}}], workers=2))\n"
         "print([p['done'] for o in found for p in o.payloads])\n"
     )
@@ -668,7 +667,7 @@ ENDLESS = "while True: at(0, time.monotonic_ns(), {nbytes}); time.sleep(0.02)"
 
 @pytest.mark.parametrize("nbytes", [-1, 2**60])
 def test_a_child_that_gives_signs_of_life_without_end_is_ended(monkeypatch, nbytes):
-    monkeypatch.setattr("datacheck.budget._SILENCES", 2)
+    monkeypatch.setattr("datacheck.workers.budget._SILENCES", 2)
     boot(monkeypatch, f"{STUB}\nos.read(0, 16)\n{ENDLESS.format(nbytes=nbytes)}")
     program = replace(PARSER, start_s=0.2)
     with contextlib.closing(Child(Limits(item_s=0.6), program)) as child:
@@ -679,7 +678,7 @@ def test_a_child_that_gives_signs_of_life_without_end_is_ended(monkeypatch, nbyt
 
 def test_of_many_items_that_take_long_together_each_is_tried_alone(monkeypatch):
     """Three that take 1.6 s each have 4 s: far less than together, and far more than one needs on a busy machine."""
-    monkeypatch.setattr("datacheck.budget.Limits.task_s", lambda *_: 4.0)
+    monkeypatch.setattr("datacheck.workers.budget.Limits.task_s", lambda *_: 4.0)
     with contextlib.closing(Child(Limits(item_s=30.0), PARSER)) as child:
         outcome = run_task(child, WORK, {"items": ["long", "long", "long", "a"]})
     assert (done(outcome), outcome.deaths) == (["long", "long", "long", "a"], [])
@@ -844,14 +843,14 @@ def test_an_item_that_an_idle_weak_machine_takes_again_is_tried_again(monkeypatc
 def test_a_child_that_gets_no_processor_is_not_silent(monkeypatch):
     """Seconds in which it waits for one that others have say nothing of its item."""
     waits = iter([0.0, 9.5, 9.5])
-    monkeypatch.setattr(pulse, "_waited", lambda pid: next(waits))
+    monkeypatch.setattr(child_module, "_waited", lambda pid: next(waits))
     now = [100.0]
-    monkeypatch.setattr(pulse.time, "monotonic", lambda: now[0])
-    watch = pulse.Watch(lambda: (0, 1, -1), lambda item: WHOLE, os.getpid(), {"items": ["a"]}, 1.0, 1.0)
+    monkeypatch.setattr(child_module.time, "monotonic", lambda: now[0])
+    watch = child_module.Watch(lambda: (0, 1, -1), lambda item: WHOLE, os.getpid(), {"items": ["a"]}, 1.0, 1.0)
     now[0] += 10  # of these it has waited for nine and a half
     watch.look()
     now[0] += 1
-    with pytest.raises(pulse.OverdueError, match="still busy after 1 s"):
+    with pytest.raises(child_module.OverdueError, match="still busy after 1 s"):
         watch.look()
 
 
@@ -859,11 +858,11 @@ def test_the_kernel_tells_how_long_a_process_waits_for_a_processor():
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * usable_cpus() + 2)]
     try:
         end = time.monotonic() + 60
-        while max(pulse._waited(one.pid) for one in busy) < 0.2 and time.monotonic() < end:
+        while max(child_module._waited(one.pid) for one in busy) < 0.2 and time.monotonic() < end:
             time.sleep(0.05)
-        assert max(pulse._waited(one.pid) for one in busy) >= 0.2
+        assert max(child_module._waited(one.pid) for one in busy) >= 0.2
     finally:
         for one in busy:
             one.kill()
             one.wait()
-    assert pulse._waited(busy[0].pid) == 0
+    assert child_module._waited(busy[0].pid) == 0

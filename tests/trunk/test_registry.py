@@ -4,15 +4,15 @@ import importlib.metadata
 
 import pytest
 
-from datacheck import registry
+from datacheck import plugins
 from datacheck.errors import MissingDependencyError, UsageError
 from datacheck.formats.base import Format
-from datacheck.registry import discover, require, resolve
+from datacheck.plugins import discover, require, resolve
 
 
 def entry(monkeypatch, value):
     point = importlib.metadata.EntryPoint("mine", value, "datacheck.formats")
-    monkeypatch.setattr(registry, "known_plugins", lambda _: importlib.metadata.EntryPoints([point]))
+    monkeypatch.setattr(plugins, "known_plugins", lambda _: importlib.metadata.EntryPoints([point]))
 
 
 def test_plug_ins_stand_behind_the_built_ins(monkeypatch):

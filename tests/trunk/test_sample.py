@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from datacheck.formats.limits import matching
-from datacheck.sample import Column, Container, Origin, Peeked, Piece, stack
+from datacheck.model.sample import Column, Container, Origin, Peeked, Piece, stack
 
 
 def piece(key, **fields):

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.numbered import Numbered
-from datacheck.table import Measured, Table, Texts, concatenate
-from datacheck.wire import decode, encode
+from datacheck.model.row_keys import Numbered
+from datacheck.model.table import Measured, Table, Texts, concatenate
+from datacheck.workers.wire import decode, encode
 
 
 def table(keys, **columns):

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck.voxel import cells, deciding, finals, lasts, occupied, representatives
+from datacheck.model.voxel_grid import cells, deciding, finals, lasts, occupied, representatives
 
 
 def plain(points, edge):
@@ -69,9 +69,9 @@ def test_keys_made_to_share_a_slot_are_told_apart_all_the_same():
 
 
 def test_keys_that_share_every_slot_are_sorted(monkeypatch):
-    from datacheck import voxel
+    from datacheck.model import voxel_grid
 
-    monkeypatch.setattr(voxel, "_ODD", (np.uint64(0),) * 3)
+    monkeypatch.setattr(voxel_grid, "_ODD", (np.uint64(0),) * 3)
     keys = np.random.default_rng(0).integers(0, 40, 300)
     last = [int(np.flatnonzero(keys == key)[-1]) for key in keys]
     assert lasts(keys).tolist() == last
@@ -102,11 +102,11 @@ def test_points_that_are_no_numbers_make_no_trouble():
 
 
 def test_many_keys_are_told_apart_band_by_band(monkeypatch):
-    from datacheck import voxel
+    from datacheck.model import voxel_grid
 
     keys = np.random.default_rng(3).integers(0, 900, 5000)
     whole = lasts(keys)
-    monkeypatch.setattr(voxel, "_BAND", 700)
+    monkeypatch.setattr(voxel_grid, "_BAND", 700)
     assert lasts(keys).tolist() == whole.tolist()
     for dtype in (np.int32, np.uint64):
         assert finals(keys.astype(dtype)).tolist() == (whole == np.arange(5000)).tolist()

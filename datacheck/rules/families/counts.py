@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.finding import Failure, Level, Severity
+from datacheck.model.finding import Failure, Level, Severity
+from datacheck.model.sample import Block, Column
+from datacheck.model.table import CHECKED, Measured, Rows, Texts
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, shown, those, unreadable
 from datacheck.rules.measures import form, is_numeric
-from datacheck.sample import Block, Column
-from datacheck.schema.dims import SAMPLES, SUM
+from datacheck.schema.grammar import SAMPLES, SUM
 from datacheck.schema.model import Schema
-from datacheck.shapes import int64
-from datacheck.table import CHECKED, Measured, Rows, Texts
+from datacheck.workers.wire import int64
 
 Array = np.ndarray[Any, Any]
 

@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.finding import Cause, Failure, Level, Severity
+from datacheck.model.finding import Cause, Failure, Level, Severity
+from datacheck.model.sample import Column
+from datacheck.model.table import Rows
 from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, shown, those
-from datacheck.rules.bones import Apart, bones, skeleton_of
 from datacheck.rules.measures import is_numeric, leaf, place, reduced
-from datacheck.rules.skeletons import Skeleton
-from datacheck.sample import Column
+from datacheck.rules.skeletons import Apart, Skeleton, bones, skeleton_of
+from datacheck.schema.grammar import factor
 from datacheck.schema.model import FieldSpec
-from datacheck.schema.units import factor
-from datacheck.table import Rows
 
 Array = np.ndarray[Any, Any]
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.messages import parts_of
+from datacheck.model.chats import parts_of
+from datacheck.model.finding import Cause, Failure, Level, Severity
+from datacheck.model.sample import Column
+from datacheck.model.table import Measured, Rows, Texts
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
-from datacheck.rules.histograms import distinct
+from datacheck.rules.label_counts import distinct
 from datacheck.rules.measures import extremes, finite, in_classes, is_numeric, of_role, one_of, reduced
-from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
-from datacheck.table import Measured, Rows, Texts
 
 Array = np.ndarray[Any, Any]
 

@@ -8,16 +8,27 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.finding import Cause, Failure, Level, Severity
+from datacheck.model.finding import Cause, Failure, Level, Severity
+from datacheck.model.sample import Block, Column
+from datacheck.model.table import Measured, Rows
 from datacheck.rules.base import Case, Columns, counted, measure, rule, shown, those
-from datacheck.rules.measures import MOST_COMPONENTS, is_numeric, leaf, norms, numbers, of_role, quantile, reduced
-from datacheck.rules.placing import rows_of
-from datacheck.rules.robots import ROBOTS, Robot
-from datacheck.rules.series import differences
-from datacheck.sample import Column
+from datacheck.rules.measures import (
+    MOST_COMPONENTS,
+    column_of,
+    flat,
+    is_numeric,
+    leaf,
+    norms,
+    numbers,
+    of_role,
+    quantile,
+    reduced,
+)
+from datacheck.rules.placement import rows_of
+from datacheck.rules.series import differences, steps
+from datacheck.rules.skeletons import ROBOTS, Robot
+from datacheck.schema.grammar import ANGLE, factor
 from datacheck.schema.model import FieldSpec, Schema
-from datacheck.schema.units import ANGLE, factor
-from datacheck.table import Measured, Rows
 
 Array = np.ndarray[Any, Any]
 
@@ -392,3 +403,488 @@ def _reshaped(mask: Array, far: Array, limit: float, kind: str, verb: str) -> Fa
         kind=kind,
         order=far,
     )
+
+
+_MOVED = frozenset({"position", "joint_angle", "rotvec"})
+LAGS = tuple(range(-5, 6))
+
+
+def _moved(spec: FieldSpec) -> bool:
+    timed = spec.shape is None or spec.ragged is not None
+    return leaf(spec) and timed and (spec.role in _MOVED or (spec.role == "action" and spec.max_speed is not None))
+
+
+def _sizes(column: Column, fits: Array, spec: FieldSpec) -> tuple[Array, Array]:
+    """Return how far each step goes: a distance, the largest change of an angle, or an angle of rotation."""
+    if spec.role == "rotvec" and column.values.shape[1] == 3:
+        return _turns(column, fits, spec)
+    change, count = steps(column, fits)
+    return norms(change) if spec.role == "position" else np.abs(change).max(axis=0, initial=0.0), count
+
+
+def _turns(column: Column, fits: Array, spec: FieldSpec) -> tuple[Array, Array]:
+    """Return the angle between neighbouring rotations in the field's unit; a vector and its 2 pi partner are one."""
+    unit = ANGLE.get(spec.unit or "rad", 1.0)
+    vectors = np.ascontiguousarray(column.values.T, dtype=np.float64) * unit
+    angle = norms(vectors)
+    scale = np.where(angle > 1e-12, np.sin(angle / 2) / np.maximum(angle, 1e-12), 0.5)
+    whole = np.concatenate([np.cos(angle / 2)[None], vectors * scale])
+    change, count = steps(Column(np.ascontiguousarray(whole.T), column.lengths), fits)
+    near = norms(change)  # of unit quaternions: 2 sin(angle / 4), the shorter way round
+    return 4 * np.arcsin(np.minimum(1.0, np.minimum(near, np.sqrt(np.maximum(0.0, 4 - near**2))) / 2)) / unit, count
+
+
+@measure("speed", applies=_moved, uses=("role", "unit"))
+def speed(column: Column, spec: FieldSpec) -> Columns:
+    """How far a field goes in one step, in its unit.
+
+    `leap`, the farthest; `leap_at`, which step; `lone`, by how much the most isolated step exceeds both neighbours.
+    """
+    if not is_numeric(column) or column.lengths is None or column.values.ndim > 2:
+        return {}
+    lengths = column.lengths
+    if column.values.ndim == 1:
+        column = Column(column.values[:, None], lengths)
+    fits = np.asarray(lengths > 3)
+    if not fits.any():
+        return {}
+    far, count = _sizes(column, fits, spec)
+    starts = np.cumsum(count) - count
+    peak = reduced(np.maximum, far, count)
+    before, after = np.roll(far, 1), np.roll(far, -1)
+    before[starts[fits]], after[(starts + count - 1)[fits]] = np.inf, np.inf  # the first and last have one neighbour
+    lone = reduced(np.maximum, far - np.maximum(before, after), count)
+    at = reduced(np.minimum, np.where(far == np.repeat(peak, count), np.arange(len(far)), len(far)), count) - starts
+    columns = {"leap": peak, "lone": np.maximum(lone, 0.0), "leap_at": at}
+    return {name: Measured(values, fits & np.isfinite(peak)) for name, values in columns.items()}
+
+
+@rule(
+    "DC505", "action-jump", Severity.WARNING, Level.GROUP, measures=(speed,),
+    needs=("DC109", "DC122", "DC125", "DC201", "DC202", "DC221", "DC222"), applies=_moved,
+    defaults={"z": 12.0, "logs": 8.0, "least": 10}, paced=True,
+)  # fmt: skip
+def action_jump(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Something moves faster than it can, or jumps as it does in no other episode.
+
+    What:
+        With ``max_speed`` and ``episode: {fps: ...}`` no step is faster. Otherwise no episode has a single step that
+        stands out from its neighbours far more than the most isolated steps of the other episodes do.
+    Why it matters:
+        A controller that follows it hits its limits; velocities that are taken from it poison the statistics.
+    Measure:
+        Distance, largest change of an angle, or angle of rotation per step. Of each episode the step that exceeds both
+        neighbours most, against median and MAD of all episodes: itself, and its logarithm.
+    When it is wrong:
+        Commands may jump: declare no ``max_speed`` for them.
+    Options:
+        z: robust deviation that is a jump (12). logs: that of the logarithm (8). least: episodes that must be there to
+        compare with (10).
+    Bad::
+
+        schema: {episode: {fps: 10}, fields: {q: {role: joint_angle, shape: [T, 1], unit: rad, max_speed: 2.6}}}
+        samples:
+          - {q: [[0.0], [0.1], [0.2], [0.3], [0.4]]}
+          - {q: [[0.0], [0.1], [1.2], [1.3], [1.4]]}
+
+    Good::
+
+        schema: {episode: {fps: 10}, fields: {q: {role: joint_angle, shape: [T, 1], unit: rad, max_speed: 2.6}}}
+        samples:
+          - {q: [[0.0], [0.1], [0.2], [0.3], [0.4]]}
+          - {q: [[0.0], [0.1], [0.3], [0.5], [0.6]]}
+
+    Fix:
+        Cut the episode at the jump, or smooth it.
+    Reference:
+        The Franka Panda's joints turn at most 2.175 rad/s (2.61 rad/s the last three).
+    """
+    known = rows.measured("leap")
+    if not known.any():
+        return
+    fps = case.schema.episode.fps if case.schema.episode is not None else None
+    most = case.spec.max_speed
+    if most is not None and fps is not None:
+        fast = known & (rows["leap"] * fps > most * (1 + 1e-6))
+        if fast.any():
+            yield _fast(rows, case, fast, fps)
+        return
+    if case.spec.role == "action" or known.sum() < int(case.options["least"]):
+        return
+    score, logs = _outlying(np.where(known, rows["lone"], np.nan))
+    odd = known & (score > float(case.options["z"])) & (logs > float(case.options["logs"]))
+    if odd.any():
+        yield _jumping(rows, case, odd, score, float(np.median(rows["lone"][known])))
+
+
+def _jumping(rows: Rows, case: Case, odd: Array, score: Array, usual: float) -> Failure:
+    jump = float(np.median(rows["lone"][odd]))
+    return Failure(
+        odd,
+        f"{those(odd, 'have')} a single step of {shown(jump, case.spec.unit)} (median) more than the steps beside it; "
+        f"{shown(usual, case.spec.unit)} is usual.",
+        measured={"jump": jump, "usual": usual},
+        cause=_jump_cause(rows, case, odd),
+        fix="Cut the episode at the jump, or smooth it.",
+        kind="jump",
+        order=score,
+    )
+
+
+def _outlying(values: Array) -> tuple[Array, Array]:
+    """Return robust deviations of numbers and of their logarithms; NaN has none, and neither have equal numbers."""
+    known = np.isfinite(values)
+    floor = max(1e-12, 1e-3 * float(np.median(values[known])))
+    found = []
+    for scaled, least in ((np.where(known, values, 0.0), floor), (np.log(np.where(known, values, 0.0) + floor), 0.15)):
+        middle = np.median(scaled[known])
+        spread = max(least, 1.4826 * float(np.median(np.abs(scaled[known] - middle))))
+        found.append(np.where(known, (scaled - middle) / spread, 0.0))
+    return found[0], found[1]
+
+
+def _fast(rows: Rows, case: Case, fast: Array, fps: float) -> Failure:
+    unit = f"{case.spec.unit or ''}/s".lstrip("1")
+    top = float(rows["leap"][fast].max()) * fps
+    return Failure(
+        fast,
+        f"{those(fast, 'move')} at up to {shown(top, unit)}, at step {int(np.median(rows['leap_at'][fast])):,} "
+        f"(median); {shown(case.spec.max_speed or 0.0, unit)} is allowed.",
+        measured={"speed": top},
+        expected={"speed": f"..{case.spec.max_speed:g}"},
+        cause=_jump_cause(rows, case, fast),
+        fix="Cut the episode at the jump, or correct max_speed or fps.",
+        kind="speed",
+        order=rows["leap"],
+    )
+
+
+def _jump_cause(rows: Rows, case: Case, bad: Array) -> Cause | None:
+    peak, lone = rows["leap"][bad], rows["lone"][bad]
+    turn = 2 * np.pi / ANGLE.get(case.spec.unit or "rad", 1.0)
+    wraps = np.abs(peak - turn) < 0.05 * turn if case.spec.role == "joint_angle" else np.zeros(len(peak), bool)
+    single = (lone > 0.5 * peak) & ~wraps
+    reasons = {
+        "wrap": (wraps, "the angle wraps round by a full turn"),
+        "jump": (single, "a single step: rows are missing there, or two recordings were joined"),
+    }
+    kind = max(reasons, key=lambda name: int(reasons[name][0].sum()))
+    found = int(reasons[kind][0].sum())
+    return Cause(reasons[kind][1], kind, explains=found) if found else None
+
+
+def _driven_fields(schema: Schema) -> list[tuple[str, FieldSpec]]:
+    return [(name, spec) for name, spec in schema.of_role("action", "gripper") if spec.drives]
+
+
+def _rows_of(block: Block, schema: Schema, name: str) -> Column | None:
+    column = column_of(block, schema, name)
+    if column is None or column.lengths is None or not is_numeric(column) or column.values.ndim > 2:
+        return None
+    return column if column.values.ndim == 2 else Column(column.values[:, None], column.lengths)
+
+
+@measure("lags", per="sample", uses=("fields.drives", "fields.columns", "fields.role", "fields.absent"))
+def lags(block: Block, schema: Schema) -> Columns:
+    """How a command goes with the change of what it drives, at each of `LAGS` steps, mean over their columns.
+
+    `<field>:delta`: correlation of the command; `<field>:absolute`: of the change of the command. Lag 1 is the change
+    from the command's own row to the next, lag 0 the one before.
+    """
+    found: dict[str, Measured] = {}
+    for name, spec in _driven_fields(schema):
+        command, state = _rows_of(block, schema, name), _rows_of(block, schema, spec.drives or "")
+        if command is None or state is None or command.lengths is None or state.lengths is None:
+            continue
+        fits = (command.lengths == state.lengths) & (command.lengths > 4 * len(LAGS))
+        if not fits.any():
+            continue
+        width = min(command.values.shape[1], state.values.shape[1])
+        change, count = steps(state, fits)
+        asked, _ = steps(command, fits)
+        rows = np.ascontiguousarray(command.values[np.repeat(fits, command.lengths)].T, dtype=np.float64)
+        later = np.ones(rows.shape[1], bool)
+        later[(np.cumsum(count + fits) - count - fits)[fits]] = False
+        for kind, values in (("delta", rows[:width, later]), ("absolute", asked[:width])):
+            r = _correlations(values, change[:width], count)
+            found[f"{name}:{kind}"] = Measured(r, fits & np.isfinite(r).all(axis=1))
+    return dict(found)
+
+
+def _unit(values: Array, count: Array) -> Array:
+    """Return each sample's components without their mean, of length 1; 0 where they do not change."""
+    mean = reduced(np.add, values, count) / np.maximum(count, 1)
+    centred = values - np.repeat(mean, count, axis=-1)
+    size = np.sqrt(reduced(np.add, centred * centred, count))
+    return np.asarray(centred / np.repeat(np.where(size > 1e-12, size, np.inf), count, axis=-1))
+
+
+def _correlations(command: Array, change: Array, count: Array) -> Array:
+    """Return float64 (samples, lags), the mean over columns that change; `change[t]` leads to row t of `command`."""
+    a, b = _unit(command, count), _unit(change, count)
+    alive = ((reduced(np.add, np.abs(a), count) > 0) & (reduced(np.add, np.abs(b), count) > 0)).sum(axis=0)
+    sample = np.repeat(np.arange(len(count)), count)
+    out = np.zeros((len(count), len(LAGS)))
+    for place, lag in enumerate(LAGS):
+        first, second = slice(max(0, -lag), len(sample) - max(0, lag)), slice(max(0, lag), len(sample) - max(0, -lag))
+        product = (a[:, first] * b[:, second]).sum(axis=0) * (sample[first] == sample[second])
+        out[:, place] = np.bincount(sample[first], product, len(count)) / np.maximum(alive, 1)
+    return out
+
+
+@rule(
+    "DC507", "action-state-lag", Severity.INFO, Level.DATASET, per="sample", measures=(lags,),
+    needs=("DC109", "DC121", "DC122", "DC123", "DC221"), defaults={"r": 0.5, "agree": 0.6},
+    unless=lambda s: "" if _driven_fields(s) else "no action says what it drives",
+)  # fmt: skip
+def action_state_lag(rows: Rows, case: Case) -> Iterator[Failure]:
+    """States follow the actions at another distance than declared.
+
+    What:
+        The change of what an action ``drives`` goes with the action best at the declared ``lag``, else at 0 or 1.
+    Why it matters:
+        A policy that is trained on pairs that are one step apart learns to act on the result of its action.
+    Measure:
+        Correlation of action (or its change) and change of state at -5 to 5 steps, the median over episodes.
+    When it is wrong:
+        The controller is slow: declare the ``lag`` that it has.
+    Options:
+        r: correlation that must be reached (0.5). agree: share of episodes that must agree on the lag (0.6).
+    Bad::
+
+        schema: {fields: {a: {role: action, shape: [T, 1], drives: q, lag: 1}, q: {role: position, shape: [T, 1]}}}
+        samples:
+          - {n: 3, a: {normal: [80, 1]}, q: {walk: [80, 1], lag: 3}}
+
+    Good::
+
+        schema: {fields: {a: {role: action, shape: [T, 1], drives: q, lag: 1}, q: {role: position, shape: [T, 1]}}}
+        samples:
+          - {n: 3, a: {normal: [80, 1]}, q: {walk: [80, 1], lag: 1}}
+
+    Fix:
+        Shift one of the two by the difference, or declare ``lag``.
+    Reference:
+        LIBERO's create_dataset.py stores the observation after the step: obs[t] is the result of action[t].
+    """
+    for name, spec in _driven_fields(case.schema):
+        kinds = [k for k in ("delta", "absolute") if rows.measured(f":{name}:{k}").any()]
+        if not kinds:
+            continue
+        by_kind = {k: np.median(rows[f":{name}:{k}"][rows.measured(f":{name}:{k}")], axis=0) for k in kinds}
+        kind = max(kinds, key=lambda k: float(np.max(_size(by_kind[k], spec))))
+        known = rows.measured(f":{name}:{kind}")
+        each, r = _size(rows[f":{name}:{kind}"], spec), _size(by_kind[kind], spec)
+        best = int(np.argmax(r))
+        agree = known & (np.argmax(each, axis=1) == best)
+        allowed = {0, 1} if spec.lag is None else {spec.lag}
+        wanted = max((LAGS.index(lag) for lag in allowed if lag in LAGS), key=lambda i: float(r[i]), default=None)
+        clear = wanted is None or 1 - r[best] < 0.5 * (1 - r[wanted])  # of the rest, the better lag explains half
+        if LAGS[best] in allowed or r[best] < float(case.options["r"]) or not clear:
+            continue
+        if agree.sum() < float(case.options["agree"]) * known.sum():
+            continue
+        yield _lagging(name, spec, agree, float(r[best]), LAGS[best], allowed)
+
+
+def _size(r: Array, spec: FieldSpec) -> Array:
+    return np.abs(r) if spec.role == "gripper" else r  # which way a gripper counts is another question
+
+
+def _lagging(name: str, spec: FieldSpec, agree: Array, r: float, lag: int, allowed: set[int]) -> Failure:
+    said = str(spec.lag) if spec.lag is not None else "0 or 1"
+    return Failure(
+        agree,
+        f"{spec.drives} follows {name} best after {lag} steps (correlation {r:.2f}); {said} is expected.",
+        measured={"lag": lag, "r": r},
+        expected={"lag": sorted(allowed)},
+        cause=Cause(
+            f"one of the two is shifted by {lag - (spec.lag if spec.lag is not None else 1)} steps", f"lag{lag}",
+            float(lag), explains=int(agree.sum()),
+        ),
+        fix="Shift one of the two by the difference, or declare lag.",
+        kind=f"lag{lag}",
+        extra=(name,),
+    )  # fmt: skip
+
+
+_CLOSE = 1e-4  # stored as float32 or after a round trip, a value is still the one it was meant to be
+_AHEAD = 3  # steps within which fingers show what they were told
+_CONVENTIONS = ((-1.0, 1.0), (0.0, 1.0), (0.0, 255.0))
+
+
+@measure("told", applies=of_role("gripper"), uses=("values",))
+def told(column: Column, spec: FieldSpec) -> Columns:
+    """What a gripper is told: `told_low`, `told_high`; shares `between` them, and not declared: `strays`."""
+    if not is_numeric(column):
+        return {}
+    values, lengths = flat(column)
+    values = values.astype(np.float64)
+    out = np.zeros((4, len(column)))
+    known = lengths > 0
+    starts = np.cumsum(lengths) - lengths
+    for i in np.flatnonzero(known):
+        own = values[starts[i] : starts[i] + lengths[i]]
+        low, high = own.min(), own.max()
+        ends = (np.abs(own - low) <= _CLOSE) | (np.abs(own - high) <= _CLOSE)
+        allowed = np.logical_or.reduce([np.abs(own - v) <= _CLOSE for v in spec.values]) if spec.values else ends
+        out[:, i] = low, high, 1 - np.mean(ends), 1 - np.mean(allowed)
+    names = ("told_low", "told_high", "between", "strays")
+    return {name: Measured(row, known) for name, row in zip(names, out, strict=True)}
+
+
+@measure("grasping", per="sample", uses=("fields.drives", "fields.columns", "fields.lag", "fields.role"))
+def grasping(block: Block, schema: Schema) -> Columns:
+    """How fingers follow a gripper: ``<field>:follows``, correlation of the command with their opening.
+
+    The opening is the sum of the absolute values of what the command `drives`, 3 steps ahead (and `lag`). No row where
+    either never changes.
+    """
+    found: dict[str, Measured] = {}
+    for name, spec in sorted(schema.fields.items()):
+        if spec.role != "gripper" or not spec.drives:
+            continue
+        mine, other = column_of(block, schema, name), column_of(block, schema, spec.drives)
+        if mine is None or other is None or not (is_numeric(mine) and is_numeric(other)):
+            continue
+        value, known = np.zeros(len(block)), np.zeros(len(block), bool)
+        for i in range(len(block)):
+            told, opening = mine[i], other[i]
+            if told.ndim and opening.ndim and len(told) == len(opening):
+                value[i], known[i] = _follows(told, opening, spec.lag or 0)
+        found[f"{name}:follows"] = Measured(value, known)
+    return dict(found)
+
+
+def _follows(told: Array, seen: Array, lag: int) -> tuple[float, bool]:
+    if not told.size or not seen.size:
+        return 0.0, False
+    command = told.reshape(len(told), -1).astype(np.float64)[:, 0]
+    opening = np.abs(seen.reshape(len(seen), -1).astype(np.float64)).sum(axis=1)[max(lag, 0) + _AHEAD :]
+    command = command[: len(opening)]
+    if len(opening) < 2 * _AHEAD or not np.isfinite(opening).all() or not np.isfinite(command).all():
+        return 0.0, False
+    command, opening = command - command.mean(), opening - opening.mean()
+    size = float(np.sqrt((command**2).sum() * (opening**2).sum()))
+    return (float((command * opening).sum()) / size, True) if size > 1e-12 else (0.0, False)
+
+
+@rule(
+    "DC207", "gripper-convention", Severity.WARNING, Level.SAMPLE, measures=(told, grasping),
+    needs=("DC109", "DC122", "DC221", "DC224"), applies=of_role("gripper"), defaults={"strays": 0.01, "sure": 0.3},
+)  # fmt: skip
+def gripper_convention(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A gripper command means something else than declared, or than in the other samples.
+
+    What:
+        Only declared ``values`` occur; without them all samples use one pair (-1 and 1, 0 and 1, 0 and 255). Where
+        ``values: [open, closed]`` and ``drives`` are declared, fingers close when they are told to.
+    Why it matters:
+        A policy that learnt the other sign opens its hand where it should grasp; success is 0 and the loss is fine.
+    Measure:
+        Values of each sample; correlation of the command with the opening of the fingers 3 steps later.
+    When it is wrong:
+        A continuous gripper: declare its ``range`` and no ``values``. Fingers that answer late: declare ``lag``.
+    Options:
+        strays: share of other values that is let pass (0.01). sure: correlation of the wrong sign that counts (0.3).
+    Bad::
+
+        schema: {fields: {grip: {role: gripper, shape: [T], values: [-1, 1]}}}
+        samples:
+          - {grip: [-1.0, -1.0, 1.0, 1.0, -1.0]}
+          - {grip: [-1.0, 1.0, 1.0, 1.0, -1.0]}
+          - {grip: [0.0, 0.0, 1.0, 1.0, 0.0]}
+
+    Good::
+
+        schema: {fields: {grip: {role: gripper, shape: [T], values: [-1, 1]}}}
+        samples:
+          - {grip: [-1.0, -1.0, 1.0, 1.0, -1.0]}
+          - {grip: [-1.0, 1.0, 1.0, 1.0, -1.0]}
+
+    Fix:
+        Rescale or flip the command in the samples that are named.
+    Reference:
+        LIBERO: -1 opens, +1 closes; RLDS versions turn it into 1 open, 0 closed; LeRobot issue 1316.
+    """
+    known = rows.measured("told_low")
+    if not known.any():
+        return
+    spec = case.spec
+    if spec.values:
+        strays = known & (rows["strays"] > float(case.options["strays"]))
+        if strays.any():
+            yield _strays(rows, strays, spec)
+    else:
+        yield from _mixture(rows, known)
+    if len(spec.values) == 2 and f":{case.name}:follows" in rows:
+        yield from _against(rows, case, f":{case.name}:follows")
+
+
+def _against(rows: Rows, case: Case, column: str) -> Iterator[Failure]:
+    """Yield the samples whose fingers open when they are told to close."""
+    opened, closed = case.spec.values
+    told = rows.measured(column)
+    along = rows[column] * np.sign(opened - closed)  # above 0 where fingers do what they are told
+    wrong = told & (along < -float(case.options["sure"]))
+    if wrong.any():
+        middle = float(np.median(rows[column][wrong]))
+        yield Failure(
+            wrong,
+            f"{case.spec.drives} moves against the command in {int(wrong.sum()):,} of {counted(int(told.sum()))} "
+            f"(correlation {shown(middle)}, median); {shown(opened)} is declared to open.",
+            measured={"correlation": middle},
+            cause=Cause("open and closed are swapped", "inverted", -1.0, int(wrong.sum())),
+            kind="inverted",
+            fix="Swap values: [open, closed] where all samples are so, else flip the command in these.",
+            order=-along,
+        )
+
+
+def _pair(rows: Rows) -> Array:
+    """Return int (rows): which pair of values a sample uses, -1 where it cannot be told (one value, continuous)."""
+    found = np.full(len(rows), -1)
+    for number, (low, high) in enumerate(_CONVENTIONS):
+        ends = [np.abs(rows[name] - end) <= _CLOSE for name in ("told_low", "told_high") for end in (low, high)]
+        inside = (ends[0] | ends[1]) & (ends[2] | ends[3]) & (rows["between"] <= _CLOSE)
+        only = (ends[0], ends[0] & ends[3], ends[3])[number]  # what no other pair has: -1; 0 and 1; 255
+        found[inside & only] = number
+    return found
+
+
+def _strays(rows: Rows, strays: Array, spec: FieldSpec) -> Failure:
+    pairs = _pair(rows)
+    kinds = sorted({_CONVENTIONS[p] for p in pairs[strays] if p >= 0})
+    cause = None
+    if kinds and (pairs[strays] >= 0).all():
+        text = " and ".join(f"{low:g} and {high:g}" for low, high in kinds)
+        cause = Cause(f"the command is {text}", f"{kinds[0][0]:g}/{kinds[0][1]:g}", None, int(strays.sum()))
+    declared = " and ".join(f"{value:g}" for value in spec.values)
+    return Failure(
+        strays,
+        f"{those(strays, 'have')} commands of {shown(float(rows['told_low'][strays].min()))} to "
+        f"{shown(float(rows['told_high'][strays].max()))}; only {declared} are declared.",
+        measured={"low": float(rows["told_low"][strays].min()), "high": float(rows["told_high"][strays].max())},
+        expected={"values": list(spec.values)},
+        cause=cause,
+        kind="values",
+        fix="Rescale the command, or correct values: [open, closed].",
+        order=rows["strays"],
+    )
+
+
+def _mixture(rows: Rows, known: Array) -> Iterator[Failure]:
+    pairs = np.where(known, _pair(rows), -1)
+    counts = np.bincount(pairs[pairs >= 0], minlength=len(_CONVENTIONS))
+    if np.count_nonzero(counts) > 1:
+        usual = int(np.argmax(counts))
+        few = (pairs >= 0) & (pairs != usual)
+        said = " and ".join(f"{low:g}, {high:g}" for (low, high), n in zip(_CONVENTIONS, counts, strict=True) if n)
+        yield Failure(
+            few,
+            f"samples use different commands: {said}; {those(few, 'have')} the rarer one.",
+            measured={"counts": counts.tolist()},
+            cause=Cause("datasets of two conventions were joined", "mixed", None, int(few.sum())),
+            kind="mixed",
+            fix="Bring all to one convention, and declare it: values: [open, closed].",
+        )

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.finding import Cause, Failure, Level, Severity
+from datacheck.model.finding import Cause, Failure, Level, Severity
+from datacheck.model.sample import Column
+from datacheck.model.table import LEFT_OUT, WIDE_NUMBER, WIDEST, Measured, Rows, Texts
 from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, shown, those
 from datacheck.rules.measures import (
     MOST_COMPONENTS,
@@ -22,9 +24,7 @@ from datacheck.rules.measures import (
     reduced,
     too_wide,
 )
-from datacheck.sample import Column
 from datacheck.schema.model import ANY, FieldSpec
-from datacheck.table import LEFT_OUT, WIDE_NUMBER, WIDEST, Measured, Rows, Texts
 
 Array = np.ndarray[Any, Any]
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
 
-from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.messages import Messages
-from datacheck.rules.base import Case, Columns, different, listed, measure, rule, shown, those
-from datacheck.rules.measures import leaf, norms, of_role, reduced
-from datacheck.rules.placing import quaternion_columns, rows_of, transforms_of
-from datacheck.sample import Block, Column
+from datacheck.model.chats import Messages
+from datacheck.model.finding import Cause, Failure, Level, Severity
+from datacheck.model.rotation import matrices, wxyz
+from datacheck.model.sample import Block, Column
+from datacheck.model.table import Measured, Rows
+from datacheck.rules.base import Case, Columns, counted, different, listed, measure, rule, shown, those
+from datacheck.rules.measures import column_of, is_numeric, leaf, norms, numbers, of_role, place, positions, reduced
+from datacheck.rules.placement import quaternion_columns, rows_of, transforms_of
+from datacheck.schema.grammar import factor
 from datacheck.schema.model import FieldSpec, Schema
-from datacheck.table import Measured, Rows
 
 Array = np.ndarray[Any, Any]
 
@@ -352,4 +355,474 @@ def transposed_matrix(rows: Rows, case: Case) -> Iterator[Failure]:
             fix="Transpose them: translation belongs into the last column.",
             kind="transposed",
             order=bad,
+        )
+
+
+OFF = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+_MOST = 4096  # points of a cloud whose second moments are taken
+_STRIP = 1 << 16  # normals that stay in the cache of a core
+_ORIENTATION_NEEDS = ("DC109", "DC122", "DC221")
+
+
+@measure("normals", applies=of_role("normal"))
+def normals(column: Column, spec: FieldSpec) -> Columns:
+    """Lengths of normals: `normals`, how many; `off`: those further from 1 than each of `OFF`; `none`: those of 0."""
+    del spec
+    if not is_numeric(column) or column.lengths is None or column.values.ndim != 2 or column.values.shape[1] != 3:
+        return {}
+    exact = column.values.dtype.kind == "f" and column.values.dtype.itemsize >= 4
+    xyz = column.planes if exact else column.planes.astype(np.float32)
+    counts = column.lengths
+    off = np.zeros((len(column), len(OFF)), np.int64)
+    strips, low, high = [], (1 - OFF[0]) ** 2, (1 + OFF[0]) ** 2
+    fine = True  # mostly all is well
+    for start in range(0, xyz.shape[1], _STRIP):
+        x, y, z = xyz[:, start : start + _STRIP]
+        strips.append(x * x + y * y + z * z)
+        fine = fine and bool(low <= strips[-1].min() and strips[-1].max() <= high)
+    if not fine:
+        square = np.concatenate(strips)
+        for place, limit in enumerate(OFF):
+            wrong = ~((square >= (1 - limit) ** 2) & (square <= (1 + limit) ** 2))
+            off[:, place] = reduced(np.add, wrong, counts)
+    none = reduced(np.add, square == 0, counts) if off.any() else np.zeros(len(column), np.int64)
+    found = {"normals": counts, "off": off, "none": none}
+    return {name: Measured(values, counts > 0) for name, values in found.items()}
+
+
+@rule(
+    "DC311", "bad-normals", Severity.WARNING, Level.SAMPLE, measures=(normals,), needs=_ORIENTATION_NEEDS,
+    applies=of_role("normal"), defaults={"off": 0.05, "share": 0.01},
+)  # fmt: skip
+def bad_normals(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Normals are absent, or are no unit vectors.
+
+    What:
+        At most 1 % of a sample's normals is further than 5 % from length 1; samples whose normals are all zero are told
+        apart: they were written without normals.
+    Why it matters:
+        A network that was trained with normals gets zeros for some scenes, and nothing says so.
+    Measure:
+        Length of every normal.
+    When it is wrong:
+        Lengths carry something, for example an area: give the field another role.
+    Options:
+        off: how far from 1 (0.05; one of 0.01, 0.02, 0.05, 0.1, 0.2, 0.5). share: share of normals allowed (0.01).
+    Bad::
+
+        schema: {fields: {normal: {role: normal, shape: [P, 3]}}}
+        samples:
+          - {n: 3, normal: {directions: 200}}
+          - {normal: {directions: 200, length: 0.5}}
+
+    Good::
+
+        schema: {fields: {normal: {role: normal, shape: [P, 3]}}}
+        samples:
+          - {n: 4, normal: {directions: 200}}
+
+    Fix:
+        Divide by the length; estimate absent normals from the mesh or leave the channels out.
+    Reference:
+        ExCap3D writes zeros and only logs a warning where the .pth holds no normals.
+    """
+    known = rows.measured("off")
+    if not known.any():
+        return
+    absent = known & (rows["none"] >= rows["normals"])
+    if absent.any():
+        yield Failure(
+            absent,
+            f"{those(absent, 'hold')} no normals: all of them are zero.",
+            measured={"share": 1.0},
+            cause=Cause("written without normals", "absent", explains=int(absent.sum())),
+            fix="Compute them, or leave the channels out for all samples.",
+            kind="absent",
+        )
+    place = int(np.argmin(np.abs(np.array(OFF) - float(case.options["off"]))))
+    share = rows["off"][:, place] / np.maximum(rows["normals"], 1)
+    bad = known & ~absent & (share > float(case.options["share"]))
+    if bad.any():
+        yield Failure(
+            bad,
+            f"{those(bad, 'hold')} normals whose length is more than {OFF[place]:g} from 1 "
+            f"({100 * float(np.median(share[bad])):.3g} % of them, median; "
+            f"{int(rows['none'][bad].sum()):,} are zero).",
+            measured={"share": float(np.median(share[bad])), "zero": int(rows["none"][bad].sum())},
+            expected={"length": 1.0},
+            fix="Divide them by their length; estimate those that are zero.",
+            kind="length",
+            order=share,
+        )
+
+
+@measure("flatness", applies=lambda s: leaf(s) and s.role == "points" and s.up is not None)
+def flatness(column: Column, spec: FieldSpec) -> Columns:
+    """In which direction a cloud is flattest: `flat_axis` (3), a unit vector; `flatness`: how many times flatter.
+
+    From the second moments of at most 4,096 points, evenly taken.
+    """
+    del spec
+    values, lengths = column.values, column.lengths
+    if not is_numeric(column) or lengths is None or values.ndim != 2 or values.shape[1] < 3:
+        return {}
+    moments = np.zeros((len(column), 3, 3))
+    for i, (start, count) in enumerate(zip(column.starts, lengths, strict=True)):
+        part = values[start : start + count : max(1, -(-count // _MOST)), :3].astype(np.float64)
+        part -= part.mean(axis=0) if count else 0.0
+        moments[i] = part.T @ part / max(1, len(part))
+    known = (lengths > 3) & np.isfinite(moments).all(axis=(1, 2))
+    size, axes = np.linalg.eigh(np.where(known[:, None, None], moments, np.eye(3)))
+    known &= size[:, 1] > 0
+    ratio = np.sqrt(size[:, 1] / np.maximum(size[:, 0], 1e-12 * np.maximum(size[:, 1], 1e-300)))
+    return {"flat_axis": Measured(axes[:, :, 0], known), "flatness": Measured(ratio, known)}
+
+
+@rule(
+    "DC308", "up-axis", Severity.INFO, Level.DATASET, measures=(flatness,), needs=(*_ORIENTATION_NEEDS, "DC201"),
+    applies=lambda s: leaf(s) and s.role == "points" and s.up is not None,
+    defaults={"angle": 20.0, "flat": 1.3, "share": 0.5},
+)  # fmt: skip
+def up_axis(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Most clouds are flattest along another axis than the one that is declared to point up.
+
+    What:
+        Rooms, streets and tables are wider than high: the direction in which a cloud varies least is near the declared
+        ``up``, in most samples.
+    Why it matters:
+        Augmentation turns about the vertical and cuts at the floor: about another axis it makes rooms that lie on
+        their side.
+    Measure:
+        Eigenvector of the smallest second moment, where it is clearly the smallest; its angle to ``up``. Which end is
+        up it does not tell.
+    When it is wrong:
+        Towers, corridors, single objects.
+    Options:
+        angle: degrees between both (20). flat: how much flatter than the next direction a cloud must be to be judged
+        (1.3). share: share of these that may point elsewhere (0.5).
+    Bad::
+
+        schema: {fields: {p: {role: points, shape: [P, 3], unit: m, up: y}}}
+        samples:
+          - {n: 4, p: {room: 400}}
+
+    Good::
+
+        schema: {fields: {p: {role: points, shape: [P, 3], unit: m, up: z}}}
+        samples:
+          - {n: 4, p: {room: 400}}
+
+    Fix:
+        Turn the clouds, or declare the axis that points up.
+    Reference:
+        ScanNet is z up, most meshes of games and cameras are y up.
+    """
+    known = rows.measured("flatness")
+    if not known.any():
+        return
+    clear = known & (rows["flatness"] >= float(case.options["flat"]))
+    axis = "xyz".index((case.spec.up or "z")[-1])
+    angle = np.rad2deg(np.arccos(np.clip(np.abs(rows["flat_axis"][:, axis]), 0, 1)))
+    off = clear & (angle > float(case.options["angle"]))
+    if int(off.sum()) > float(case.options["share"]) * max(1, int(clear.sum())):
+        names = np.argmax(np.abs(rows["flat_axis"][off]), axis=1)
+        often = int(np.argmax(np.bincount(names, minlength=3)))
+        yield Failure(
+            off,
+            f"{int(off.sum()):,} of {int(clear.sum()):,} flat clouds are flattest along {'xyz'[often]}, "
+            f"{float(np.median(angle[off])):.3g} degrees from {case.spec.up} (median), which is declared to point up.",
+            measured={"angle": float(np.median(angle[off])), "axis": "xyz"[often]},
+            expected={"up": case.spec.up},
+            cause=Cause(f"probably {'xyz'[often]} points up", "xyz"[often], explains=int((names == often).sum())),
+            fix=f"Turn the clouds, or declare up: {'xyz'[often]}.",
+            kind="xyz"[often],
+            order=angle,
+        )
+
+
+_OTHER = {"wxyz": "xyzw", "xyzw": "wxyz"}
+_CONVENTION_NEEDS = ("DC109", "DC122", "DC125", "DC221", "DC222")
+
+
+@measure("facing", per="sample", uses=("fields.near", "fields.columns", "fields.role"))
+def facing(block: Block, schema: Schema) -> Columns:
+    """How well each axis of a gripper points at what it is near to, with its quaternion read in either order.
+
+    ``<field>:wxyz``, ``<field>:xyzw``: mean cosine (3) over the sample's rows, for a quaternion whose position is
+    another part of the same field and says what it is ``near``.
+    """
+    found: dict[str, Measured] = {}
+    for name, _ in schema.of_role("quaternion"):
+        whole = schema.part_of(name)
+        beside = [n for n, s in schema.of_role("position") if whole and s.near and _parent(schema, n) == whole[0]]
+        column, here = column_of(block, schema, name), column_of(block, schema, beside[0]) if beside else None
+        other = schema.spec(beside[0]).near or "" if beside else ""
+        there = column_of(block, schema, other) if other else None
+        aim = None if here is None or there is None else _aim(here, there, schema.spec(other))
+        quaternions = None if column is None or aim is None else rows_of(column, 4)
+        if quaternions is None or aim is None or aim[0].shape[1] != len(quaternions[0]):
+            continue
+        values, counts = quaternions
+        for order in _OTHER:
+            axes = matrices(wxyz(values, order))
+            cosines = np.ascontiguousarray(np.einsum("in,nij->jn", aim[0], axes))
+            mean = reduced(np.add, cosines, counts) / np.maximum(counts, 1)
+            found[f"{name}:{order}"] = Measured(np.nan_to_num(mean.T), aim[1] & (counts > 0))
+    return dict(found)
+
+
+def _parent(schema: Schema, name: str) -> str:
+    return (schema.part_of(name) or ("",))[0]
+
+
+def _aim(here: Column, there: Column, spec: FieldSpec) -> tuple[Array, Array] | None:
+    """Return the directions from positions to what they are near, (3, rows), and the samples that have it."""
+    mine, centres = positions(here), place.function(there, spec)
+    if mine is None or not centres:
+        return None
+    centre = centres["centroid" if spec.role == "points" else "first"]
+    assert isinstance(centre, Measured)
+    counts = np.ones(len(here), np.int64) if mine[1] is None else mine[1]
+    to = np.repeat(centre.values, counts, axis=0).T - mine[0]
+    return to / norms(to), centre.present
+
+
+@rule(
+    "DC305",
+    "quaternion-order",
+    Severity.WARNING,
+    Level.DATASET,
+    measures=(numbers, facing),
+    needs=(*_CONVENTION_NEEDS, "DC201", "DC304"),
+    applies=lambda s: leaf(s) and s.role == "quaternion" and s.order is not None,
+    defaults={"clear": 0.7, "better": 3.0, "samples": 20},
+)
+def quaternion_order(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Quaternions make sense in the other order, and not in the declared one.
+
+    What:
+        Whether the scalar stands first or last, where something tells: a gripper whose position is ``near`` an object
+        has an axis that points at it; things that stand on a table turn about z only.
+    Why it matters:
+        Both orders have length 1 and turn equally fast: permuting the four numbers keeps every angle between two
+        quaternions, so neither norms nor smoothness can tell, and no library complains.
+    Measure:
+        Mean cosine between each axis and the direction to the object, under both orders; whether the two components
+        are 0 that are in a rotation about z, under both orders.
+    When it is wrong:
+        The gripper holds things beside itself, or everything really is turned upside down about a horizontal axis.
+    Options:
+        clear: mean cosine of the other order (0.7). better: how much nearer to 1 it must be (a factor, 3.0).
+        samples: fewest samples with rotations about z (20).
+    Bad::
+
+        schema:
+          fields:
+            g: {role: pose, shape: [G, 7], columns: "pos:3 quat:4"}
+            g.pos: {role: position, unit: m, near: o}
+            g.quat: {role: quaternion, order: wxyz}
+            o: {role: position, shape: [3], unit: m}
+        samples:
+          - {n: 3, g: {grasps: 40}, o: {normal: [3], scale: 0.01}}
+          - {g: {grasps: 40, order: xyzw}, o: {normal: [3], scale: 0.01}}
+
+    Good::
+
+        schema:
+          fields:
+            g: {role: pose, shape: [G, 7], columns: "pos:3 quat:4"}
+            g.pos: {role: position, unit: m, near: o}
+            g.quat: {role: quaternion, order: wxyz}
+            o: {role: position, shape: [3], unit: m}
+        samples:
+          - {n: 4, g: {grasps: 40}, o: {normal: [3], scale: 0.01}}
+
+    Fix:
+        Roll the four numbers by one, or declare the other order.
+    Reference:
+        SceneLeap stores w x y z, SciPy, ROS and robosuite x y z w.
+    """
+    columns = [f":{case.name}:{order}" for order in (case.spec.order, _OTHER[case.spec.order or "wxyz"])]
+    if rows.measured(*columns).any():
+        yield from _pointing(rows, case, columns)
+    else:
+        yield from _standing(rows, case)
+
+
+def _pointing(rows: Rows, case: Case, columns: list[str]) -> Iterator[Failure]:
+    """Judge by the axis that points at the object."""
+    known = rows.measured(*columns)
+    mine, theirs = (np.abs(rows[column]).max(axis=1) for column in columns)
+    bad = known & (theirs >= float(case.options["clear"]))
+    bad &= 1 - mine >= float(case.options["better"]) * (1 - theirs)
+    if bad.any():
+        values = shown(float(np.median(theirs[bad]))), shown(float(np.median(mine[bad])))
+        sign = f"an axis points at the object (mean cosine {values[0]}, not {values[1]})"
+        yield _misread(bad, case.spec.order or "wxyz", sign, known)
+
+
+def _standing(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Judge by the components that rotations about z do not have."""
+    own = case.spec.order or "wxyz"
+    about, swapped = _about_z(rows, own), _about_z(rows, _OTHER[own])
+    sound = bool((about & ~swapped).any())
+    bad = swapped & ~about if sound else swapped
+    standing = int((about | swapped).sum())
+    enough = standing >= max(int(case.options["samples"]), int(0.9 * len(rows)))
+    doubtful = own == "xyzw" and not sound  # rotations about x read as well
+    if enough and (bad & ~about).any() and not doubtful and (int(bad.sum()) == standing or 2 * bad.sum() <= standing):
+        sign = f"all of them turn about z (as {own} about a horizontal axis)"
+        yield _misread(bad, own, sign, about | swapped)
+
+
+def _about_z(rows: Rows, order: str) -> Array:
+    """Return where the components along x and y are zero in every row."""
+    known = rows.measured("min", "max")
+    if not known.any() or rows["min"].shape[1] != 4:
+        return known & False
+    peak = np.maximum(np.abs(rows["min"]), np.abs(rows["max"]))
+    x = order.index("x")
+    found: Array = known & (peak[:, x : x + 2] < 1e-3).all(axis=1)
+    return found
+
+
+def _misread(bad: Array, own: str, sign: str, known: Array) -> Failure:
+    other = _OTHER[own]
+    return Failure(
+        bad,
+        f"{counted(int(bad.sum()))} of {int(known.sum()):,}: read as {other}, {sign}; {own} is declared.",
+        expected={"order": own},
+        cause=Cause(f"probably {other}", other, explains=int(bad.sum())),
+        fix=f"Roll the four numbers by one, or declare order: {other}.",
+        kind=other,
+    )
+
+
+@measure("spin", applies=of_role("rotvec"), uses=("unit",))
+def spin(column: Column, spec: FieldSpec) -> Columns:
+    """Lengths of rotation vectors, in radians.
+
+    `angle`: the longest; `vectors`: how many; `over`: those longer than pi; `euler`: steps in which
+    one component alone jumps by 2 pi while the others are large, which no rotation vector does.
+    """
+    found = rows_of(column, 3)
+    if found is None:
+        return {}
+    by = factor(spec.unit or "rad")
+    vectors, counts = np.ascontiguousarray(found[0].T, dtype=np.float64) * by, found[1]
+    size = norms(vectors)
+    columns = {
+        "angle": reduced(np.maximum, size, counts),
+        "over": reduced(np.add, size > math.pi + 1e-3, counts),
+        "vectors": counts,
+        "euler": np.zeros(len(column), np.int64),
+    }
+    if column.values.shape[1:] == (3,):
+        columns["euler"] = reduced(np.add, _alone(vectors, counts), counts)
+    return {name: Measured(values, counts > 0) for name, values in columns.items()}
+
+
+def _alone(vectors: Array, counts: Array) -> Array:
+    """Return bool (rows): rows to which one component jumps by 2 pi while the others, which are large, stay."""
+    jump = np.abs(np.diff(vectors, axis=1, prepend=vectors[:, :1]))
+    starts = (np.cumsum(counts) - counts)[counts > 0]
+    jump[:, starts] = 0.0
+    leaps = np.abs(jump - 2 * math.pi) < 0.5
+    rest = norms(np.where(leaps, 0.0, vectors))
+    found: Array = (leaps.sum(axis=0) == 1) & (np.where(leaps, 0.0, jump).max(axis=0, initial=0.0) < 0.3) & (rest > 1.5)
+    return found
+
+
+@rule(
+    "DC312",
+    "rotation-convention",
+    Severity.WARNING,
+    Level.DATASET,
+    measures=(spin,),
+    needs=(*_CONVENTION_NEEDS, "DC202"),
+    applies=of_role("rotvec"),
+    defaults={"most": 2 * math.pi, "share": 0.01},
+)
+def rotation_convention(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Rotation vectors are longer than a rotation vector can be, or jump as only Euler angles do.
+
+    What:
+        The length of a rotation vector is its angle: up to pi, or up to 2 pi where the writer does not take the shorter
+        way round (told as info: such vectors cannot be Euler angles). More than ``most`` is something else.
+    Why it matters:
+        Three angles look alike whatever they mean: axis-angle read as Euler angles is a wrong rotation, without any
+        error. A policy that learns it still reaches 80 % of what it could.
+    Measure:
+        Lengths; steps in which one component alone jumps by 2 pi while the others are large.
+    When it is wrong:
+        Several turns are meant: raise ``most``.
+    Options:
+        most: longest allowed, in radians (2 pi). share: share of rows longer than pi from which that is told (0.01).
+    Bad::
+
+        schema: {fields: {r: {role: rotvec, shape: [T, 3], unit: rad}}}
+        samples:
+          - {n: 3, r: {normal: [40, 3], scale: 0.5}}
+          - {r: {full: [20, 3], value: 5}}
+
+    Good::
+
+        schema: {fields: {r: {role: rotvec, shape: [T, 3], unit: rad}}}
+        samples:
+          - {n: 4, r: {normal: [40, 3], scale: 0.5}}
+
+    Fix:
+        Convert with the convention that the writer used; store 6 numbers of the matrix for training.
+    Reference:
+        LIBERO's ee_ori is quat2axisangle with angles up to 2 pi (issues 40, 69, 129); a fork of RDT reads Euler angles.
+    """
+    known = rows.measured("angle")
+    if not known.any():
+        return
+    most = float(case.options["most"])
+    euler = known & (rows["euler"] > 0)
+    long = known & ~euler & (rows["angle"] > most + 1e-3)
+    if euler.any():
+        yield _angles(euler, rows["euler"])
+    if long.any():
+        yield _too_long(long, rows["angle"], most)
+    yield from _unwrapped(rows, known & ~euler & ~long, float(case.options["share"]))
+
+
+def _angles(bad: Array, steps: Array) -> Failure:
+    return Failure(
+        bad,
+        f"{those(bad, 'have')} steps in which one component alone jumps by 2 pi "
+        f"({int(steps[bad].sum()):,} steps): rotation vectors turn round as a whole.",
+        measured={"steps": int(steps[bad].sum())},
+        cause=Cause("these are Euler angles", "euler", explains=int(bad.sum())),
+        fix="Convert them from Euler angles, in the writer's order of axes.",
+        kind="euler",
+        order=steps,
+    )
+
+
+def _too_long(bad: Array, angle: Array, most: float) -> Failure:
+    return Failure(
+        bad,
+        f"{those(bad, 'hold')} rotation vectors of up to {shown(float(angle[bad].max()), 'rad')}, "
+        f"allowed {shown(most, 'rad')}: they are no axis times angle.",
+        measured={"angle": float(angle[bad].max())},
+        expected={"angle": most},
+        fix="Find out what these three numbers are: another unit, Euler angles, a velocity.",
+        kind="long",
+        order=angle,
+    )
+
+
+def _unwrapped(rows: Rows, known: Array, share: float) -> Iterator[Failure]:
+    over, total = int(rows["over"][known].sum()), int(rows["vectors"][known].sum())
+    if total and over >= share * total:
+        yield Failure(
+            known & False,
+            f"{over:,} of {total:,} vectors are longer than pi: axis-angle the long way round, no Euler angles.",
+            measured={"share": over / total},
+            severity=Severity.INFO,
+            fix="Nothing; read them as axis times angle.",
+            kind="unwrapped",
         )

@@ -1,21 +1,332 @@
-"""Rules about streams over time: pictures that show something, marks of the end that stand at the end."""
+"""Rules about streams that stand still while the robot moves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.rules.base import Case, Columns, counted, measure, rule, those
-from datacheck.rules.measures import is_numeric, of_role, reduced
-from datacheck.sample import Column
-from datacheck.schema.model import FieldSpec
-from datacheck.table import Measured, Rows
+from datacheck.model.finding import Cause, Failure, Level, Severity
+from datacheck.model.sample import Block, Column
+from datacheck.model.table import Measured, Rows
+from datacheck.rules.base import Case, Columns, counted, measure, rule, shown, those
+from datacheck.rules.measures import form, is_numeric, of_role, reduced
+from datacheck.rules.series import RUNS, least_run, long_runs, moving, runs, series, states, time_field
+from datacheck.schema.model import FieldSpec, Schema
 
 Array = np.ndarray[Any, Any]
+
+_PIXELS = frozenset({"image", "depth"})
+_OTHER = frozenset({None, "value", "joint_angle", "color", "rotvec", "quaternion"})  # objects may rest where they are
+_MOVING = frozenset(
+    {None, "value", "joint_angle", "position"}
+)  # may show that a robot moves where no state is declared
+_LEAST = 6  # numbers per row: fewer are often equal for good reasons (a gripper at rest)
+_UNSURE = 0.2  # share of episodes in which a camera stands still beside a stream that may be no robot's
+_RESTS = 0.02  # share of moving steps of the other episodes that repeat a row: simulated objects rest, sensors do not
+_MUCH = 0.5  # share of one episode that counts: one at half rate, however long, decides for no other
+_STREAMS, _WITNESSES = 64, 9  # that are looked at: a file may have thousands
+_FEW, _EPISODES = 0.05, 20  # share of episodes whose stream stops for good; of how many at least
+
+
+def _axis(spec: FieldSpec) -> str | int | None:
+    """Return the first axis of rows of numbers: its name, or its size where all samples are of one length."""
+    return spec.ragged or (spec.shape[0] if spec.shape and len(spec.shape) > 1 else None)
+
+
+def _over_time(schema: Schema) -> dict[str, FieldSpec]:
+    """Return the fields whose first axis is time.
+
+    Notes:
+        Where all episodes are of one length, that of the actions is time, and one step more or less: of observations.
+    """
+    axis: str | int | None = schema.fields[time_field(schema)].ragged if time_field(schema) else None
+    if axis is None:
+        axis = next((_axis(spec) for name, spec in schema.of_role("action") if schema.part_of(name) is None), None)
+    axes = {axis, axis - 1, axis + 1} if isinstance(axis, int) else {axis}
+    stored = sorted(schema.stored.items())
+    return {name: s for name, s in stored if not s.is_text and _axis(s) is not None and _axis(s) in axes}
+
+
+def _watched(schema: Schema, roles: frozenset[str | None]) -> dict[str, list[str]]:
+    """Return the fields that may stand still, each with those that show whether the robot moves meanwhile.
+
+    Notes:
+        The declared states, else any other rows of numbers. Commands say nothing of pictures: a robot may not follow.
+    """
+    known, every = states(schema)[:_WITNESSES], _over_time(schema)
+    moving = _MOVING if roles == _PIXELS else _MOVING | {"action"}
+    rows: dict[str | int | None, list[str]] = {}
+    for name, spec in every.items():
+        if len(spec.shape or ()) == 2 and spec.role in moving:  # no clocks, counters
+            rows.setdefault(_axis(spec), []).append(name)
+    found = {}
+    for name in islice((n for n, spec in every.items() if spec.role in roles), _STREAMS):
+        beside = known or rows.get(_axis(every[name]), [])[:_WITNESSES]
+        if others := [n for n in beside if n != name]:
+            found[name] = others
+    return found
+
+
+def _same(column: Column, fits: Array) -> Array:
+    """Tell of each step whether the row equals the one before, of the samples that fit.
+
+    Notes:
+        Rows of one number do not count: black pictures are DC511's, and the velocity of an object at rest is 0.
+    """
+    lengths = column.lengths
+    assert lengths is not None
+    rows = column.values.reshape(len(column.values), -1)
+    inner = np.repeat(fits, lengths)
+    inner[column.starts[fits]] = False
+    later = np.flatnonzero(inner)
+    few = rows[:, :: max(1, rows.shape[1] // 8)]
+    same: Array = (few[later] == few[later - 1]).all(axis=1)
+    hits = later[same]
+    for start in range(0, len(hits), 256):  # pixels are compared in full only where a few of them are equal
+        part = hits[start : start + 256]
+        alike = (rows[part] == rows[part - 1]).all(axis=1) & (rows[part] != rows[part, :1]).any(axis=1)
+        same[np.searchsorted(later, part)] = alike
+    return same
+
+
+def _frozen(block: Block, schema: Schema, watched: Mapping[str, Sequence[str]]) -> Columns:
+    found: dict[str, Measured] = {}
+    declared = bool(states(schema))
+    motions: dict[tuple[tuple[str, ...], bytes], tuple[Array, Array, Array] | None] = {}
+    for name, witnesses in watched.items():
+        column = block.fields.get(name)
+        if column is None or column.lengths is None or not is_numeric(column) or column.values.ndim < 2:
+            continue
+        kind = tuple(witnesses), column.lengths.tobytes()
+        if kind not in motions:  # of most fields the witnesses are the same
+            rows = series(block, witnesses)
+            motions[kind] = moving([c for c in rows if declared or c.values.dtype.kind == "f"], [column])  # no counters
+        told = motions[kind]
+        if told is None:
+            continue
+        moves, count, fits = told
+        same = _same(column, fits)
+        sample, first, length = runs(same, count)
+        moved = np.concatenate([[0], np.cumsum(moves)])
+        while_moving = moved[first + length] - moved[first] >= 0.5 * length
+        stats = {
+            "frozen": long_runs(sample[while_moving], length[while_moving], len(block)),
+            "alike": long_runs(sample, length, len(block)),
+            "repeats": np.bincount(np.repeat(np.arange(len(block)), count)[same & moves], minlength=len(block)),
+            "moves": np.bincount(np.repeat(np.arange(len(block)), count)[moves], minlength=len(block)),
+            "steps": count,
+        }
+        found |= {f"{name}:{stat}": Measured(values, fits) for stat, values in stats.items()}
+    return dict(found)
+
+
+_USES = ("fields.role", "fields.shape", "fields.absent")
+
+
+@measure("frozen", version=3, per="sample", uses=_USES)
+def frozen(block: Block, schema: Schema) -> Columns:
+    """Rows of a stream that equal the row before, for each field of numbers over time with 6 or more per row.
+
+    `<field>:frozen`: steps in runs of at least each of `series.RUNS` during half of which another field moves;
+    `:alike`: in any such run; `:repeats`: such steps while another field moves, of `:moves`; `:steps`.
+    """
+    watched = _watched(schema, _OTHER)
+    wide = {n: others for n, others in watched.items() if n in block.fields and _width(block.fields[n]) >= _LEAST}
+    return _frozen(block, schema, wide)
+
+
+def _width(column: Column) -> int:
+    return prod(column.values.shape[1:]) if column.values.dtype.kind == "f" else 0
+
+
+@measure("frozen_pixels", version=3, per="sample", uses=_USES, depth="deep")
+def frozen_pixels(block: Block, schema: Schema) -> Columns:
+    """As `frozen`, of pictures and depth maps."""
+    return _frozen(block, schema, _watched(schema, _PIXELS))
+
+
+def _nothing(schema: Schema) -> str:
+    return "" if _watched(schema, _OTHER) else "no two fields of numbers over time"
+
+
+def _no_pictures(schema: Schema) -> str:
+    return "" if _watched(schema, _PIXELS) else "no pictures over time beside fields of numbers"
+
+
+_NEEDS = ("DC109", "DC121", "DC122", "DC123", "DC221")
+
+
+@rule(
+    "DC506", "frozen-stream", Severity.WARNING, Level.GROUP, per="sample", measures=(frozen,), needs=_NEEDS,
+    unless=_nothing, defaults={"seconds": 1.0, "steps": 20, "often": 0.5}, paced=True,
+)  # fmt: skip
+def frozen_stream(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A sensor repeats one row while the robot moves.
+
+    What:
+        No row of 6 and more numbers that otherwise change is repeated for a second while a joint or a position moves;
+        where no field has these roles, while another stream or the action moves. Pictures are DC513's.
+    Why it matters:
+        The policy learns to act on what was seconds ago.
+    Measure:
+        Runs of rows that equal the one before; at least half of a run's steps move by more than 1 % of the 99th
+        percentile of speed. A field counts where it changes at 90 % of the other steps, and in half of all, or, of 20
+        episodes and more, in all but a twentieth of them, and where in the other episodes at most 2 % of the moving
+        steps repeat a row: the mean of their shares, of each half at most. Positions do not count, because objects may
+        rest; nor do rows of one number.
+    When it is wrong:
+        The stream is slower than the rows on purpose: raise ``seconds``.
+    Options:
+        seconds: how long a stream may stand still (1). steps: the same where the schema says no ``fps`` (20). often:
+        where more than this share of the episodes has such runs, the stream is of that kind (0.5).
+    Bad::
+
+        schema: {episode: {fps: 10}, fields: {q: {role: joint_angle, shape: [T, 2], unit: rad},
+                 s: {role: value, shape: [T, 6]}}}
+        samples:
+          - {n: 2, q: {ramp: [60, 2]}, s: {ramp: [60, 6]}}
+          - {q: {ramp: [60, 2]}, s: {ramp: [60, 6], moves: 40}}
+
+    Good::
+
+        schema: {episode: {fps: 10}, fields: {q: {role: joint_angle, shape: [T, 2], unit: rad},
+                 s: {role: value, shape: [T, 6]}}}
+        samples:
+          - {n: 3, q: {ramp: [60, 2]}, s: {ramp: [60, 6]}}
+
+    Fix:
+        Record again, or cut the episode where the stream stands still.
+    Reference:
+        Robot recordings of several sensors: one stream stalls while the others run on.
+    """
+    place = _place(case)
+    for name, beside in _watched(case.schema, _OTHER).items():
+        known = rows.measured(f":{name}:steps")
+        if not known.any():
+            continue
+        steps, alike = rows[f":{name}:steps"], rows[f":{name}:alike"]
+        still = np.where(known, rows[f":{name}:frozen"][:, place], 0)
+        long, rest = alike[:, place], steps - alike[:, place]
+        bad = (still > 0) & (alike[:, 0] - long <= 0.1 * rest)
+        for_good = bad & (long >= 0.5 * steps) & (rest >= RUNS[place])
+        stops = known.sum() >= _EPISODES and for_good.sum() <= _FEW * known.sum()
+        bad &= (long < 0.5 * steps) | (for_good if stops else False)
+        others = known & ~bad
+        repeats, moves = (rows[f":{name}:{stat}"][others] for stat in ("repeats", "moves"))
+        rests = _rest(repeats, moves)
+        if bad.any() and not rests and (bad.sum() == 1 or bad.sum() <= float(case.options["often"]) * known.sum()):
+            why = "the sensor or its driver stopped, or what it sees came to rest"
+            yield _stalled(name, beside, why, bad, still, steps, case)
+
+
+def _rest(repeats: Array, moves: Array) -> bool:
+    """Tell whether a stream repeats rows while others move, as an object does and no sensor; episodes count alike."""
+    moving = moves > 0
+    shares = np.minimum(repeats[moving] / moves[moving], _MUCH)
+    return bool(shares.sum() > _RESTS * len(shares))
+
+
+@rule(
+    "DC513", "frozen-pictures", Severity.WARNING, Level.GROUP, per="sample", measures=(frozen_pixels,), needs=_NEEDS,
+    unless=_no_pictures, defaults={"seconds": 1.0, "steps": 20, "repeats": 0.5}, depth="deep", paced=True,
+)  # fmt: skip
+def frozen_pictures(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A camera repeats one picture while the robot moves.
+
+    What:
+        No picture or depth map is repeated for a second while a joint or a position moves, and not half of them are.
+        Where no field has these roles, another stream of numbers beside the pictures shows what moves, and a fifth of
+        the episodes at most may have such a camera.
+    Why it matters:
+        The policy learns to act on a picture that is seconds old.
+    Measure:
+        Pictures that equal the one before, pixel by pixel, and runs of them as in DC506. Those of one value are
+        DC511's.
+    When it is wrong:
+        The camera is slower than the rows on purpose: raise ``seconds`` and ``repeats``.
+    Options:
+        seconds: how long a camera may stand still (1). steps: the same where the schema says no ``fps`` (20). repeats:
+        share of repeated pictures while the robot moves (0.5).
+    Bad::
+
+        schema: {episode: {fps: 10}, fields: {q: {role: joint_angle, shape: [T, 2], unit: rad},
+                 rgb: {role: image, shape: [T, 4, 4, 3]}}}
+        samples:
+          - {n: 2, q: {ramp: [20, 2]}, rgb: {film: 20}}
+          - {q: {ramp: [20, 2]}, rgb: {film: 20, stops: 5}}
+
+    Good::
+
+        schema: {episode: {fps: 10}, fields: {q: {role: joint_angle, shape: [T, 2], unit: rad},
+                 rgb: {role: image, shape: [T, 4, 4, 3]}}}
+        samples:
+          - {n: 3, q: {ramp: [20, 2]}, rgb: {film: 20}}
+
+    Fix:
+        Record again, cut the episode there, or keep the rows at which the picture changes.
+    Reference:
+        Robot recordings of several cameras: one stream stalls while the others run on.
+    """
+    place = _place(case)
+    for name, beside in _watched(case.schema, _PIXELS).items():
+        known = rows.measured(f":{name}:steps")
+        if not known.any():
+            continue
+        still = np.where(known, rows[f":{name}:frozen"][:, place], 0)
+        sure = bool(states(case.schema))
+        if (still > 0).any() and (sure or (still > 0).sum() <= _UNSURE * known.sum()):
+            steps = rows[f":{name}:steps"]
+            yield _stalled(name, beside, "the camera or its driver stopped", still > 0, still, steps, case)
+        repeats, moves = rows[f":{name}:repeats"], rows[f":{name}:moves"]
+        many = known & sure & (still == 0) & (repeats > float(case.options["repeats"]) * moves)
+        if many.any():
+            yield _repeating(name, many, repeats / np.maximum(1, moves), float(case.options["repeats"]))
+
+
+def _place(case: Case) -> int:
+    fps = case.schema.episode.fps if case.schema.episode is not None else None
+    return least_run(float(case.options["seconds"]), fps, int(case.options["steps"]))
+
+
+def _repeating(name: str, many: Array, share: Array, most: float) -> Failure:
+    typical = float(np.median(share[many]))
+    rows = shown(1 / max(1e-9, 1 - typical))
+    return Failure(
+        many,
+        f"{name}: {100 * typical:.3g} % of the pictures taken in motion repeat the one before (median), in "
+        f"{counted(int(many.sum()))}.",
+        measured={"repeats": typical},
+        expected={"repeats": f"..{most:g}"},
+        cause=Cause(f"the camera is slower than the rows: about 1 picture for {rows} rows", "slow"),
+        fix="Keep the rows at which the picture changes, or record at the rate of the camera.",
+        kind="repeats",
+        order=share,
+        extra=(name,),
+    )
+
+
+def _stalled(
+    name: str, beside: Sequence[str], what: str, bad: Array, still: Array, steps: Array, case: Case
+) -> Failure:
+    fps = case.schema.episode.fps if case.schema.episode is not None else None
+    typical = float(np.median(still[bad]))
+    long = shown(typical / fps, "s") if fps else counted(int(typical), "step")
+    moves = "the robot moves" if states(case.schema) else f"{' or '.join(beside[:3])} moves"
+    return Failure(
+        bad,
+        f"{name} repeats one row for {long} (median) while {moves}, in {counted(int(bad.sum()))}.",
+        measured={"steps": typical, "whole": int((bad & (still == steps)).sum())},
+        cause=Cause(f"the last row was stored again: {what}", "frozen", explains=int(bad.sum())),
+        fix="Record again, or cut the episode where the stream stands still.",
+        kind="frozen",
+        order=still / np.maximum(1, steps),
+        extra=(name,),
+    )
+
 
 DARK = (0.5, 1.0, 2.0, 4.0, 8.0)  # mean brightness of a frame, of 255
 
@@ -234,4 +545,106 @@ def _joined(rows: Rows, case: Case, early: Array) -> Failure:
         fix="Split the episodes behind each mark.",
         kind="early",
         order=more,
+    )
+
+
+@measure("video", applies=of_role("video"))
+def video(column: Column, spec: FieldSpec) -> Columns:
+    """How long a video is, from the times of its frames: `frames`; `span` [s] from the first to the last of them."""
+    del spec
+    if not is_numeric(column) or column.lengths is None or column.values.ndim != 1:
+        return {}
+    lengths = column.lengths
+    full = lengths > 0
+    span = np.zeros(len(column))
+    times = column.values.astype(np.float64)
+    span[full] = times[(column.starts + lengths - 1)[full]] - times[column.starts[full]]
+    return {"frames": lengths, "span": Measured(span, full)}
+
+
+@rule(
+    "DC508", "video-mismatch", Severity.ERROR, Level.GROUP, measures=(video, form),
+    needs=("DC109", "DC121", "DC122", "DC123"), applies=of_role("video"), defaults={"drift": 1.0},
+    unless=lambda s: "" if time_field(s) else "no field with a time axis", paced=True,
+)  # fmt: skip
+def video_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A video has another number of frames than its episode has rows, or lasts another time.
+
+    What:
+        As many frames as rows on the time axis; with ``episode: {fps: ...}`` also the same time from first to last.
+    Why it matters:
+        Rows are paired with frames by number: one lost frame shifts every picture behind it.
+    Measure:
+        Frames and times from the header of the file; pictures are not decoded.
+    When it is wrong:
+        The video covers several episodes: pair it by time, and leave the role away.
+    Options:
+        drift: frames by which video and rows may run apart (1).
+    Bad::
+
+        schema: {episode: {fps: 10}, fields: {a: {role: action, shape: [T, 2]}, cam: {role: video}}}
+        samples:
+          - {n: 2, a: {normal: [5, 2]}, cam: [0.0, 0.1, 0.2, 0.3, 0.4]}
+          - {a: {normal: [6, 2]}, cam: [0.0, 0.1, 0.2, 0.3, 0.4]}
+
+    Good::
+
+        schema: {episode: {fps: 10}, fields: {a: {role: action, shape: [T, 2]}, cam: {role: video}}}
+        samples:
+          - {n: 3, a: {normal: [5, 2]}, cam: [0.0, 0.1, 0.2, 0.3, 0.4]}
+
+    Fix:
+        Encode the video again from the frames of the episode, at its rate.
+    Reference:
+        LeRobot: frames are looked up by ``index / fps``; encoders drop and repeat frames to keep a rate.
+    """
+    column = f"{time_field(case.schema)}:dims"
+    known = rows.measured("frames") & rows.measured(column)
+    if not known.any():
+        return
+    frames, steps = rows["frames"], rows[column][:, 0]
+    wrong = known & (frames != steps)
+    if wrong.any():
+        yield _counts(wrong, frames, steps)
+    fps = case.schema.episode.fps if case.schema.episode is not None else None
+    if fps is None:
+        return
+    known &= ~wrong & rows.measured("span")
+    drift = np.abs(np.where(known, rows["span"] * fps - (steps - 1), 0.0))
+    off = known & (drift > float(case.options["drift"]) + 1e-6)
+    if off.any():
+        rate = float(np.median((frames[off] - 1) / np.maximum(rows["span"][off], 1e-9)))
+        yield Failure(
+            off,
+            f"{those(off, 'last')} another time than their rows at {fps:g} a second: by {shown(np.median(drift[off]))} "
+            "frames (median).",
+            measured={"drift": float(np.median(drift[off])), "rate": rate},
+            expected={"drift": f"..{float(case.options['drift']):g}"},
+            cause=Cause(f"the video runs at {rate:.4g} frames a second", "rate", rate / fps),
+            fix="Encode it again at the rate of the rows, or correct episode: {fps: ...}.",
+            kind="drift",
+            order=drift,
+        )
+
+
+def _counts(wrong: Array, frames: Array, steps: Array) -> Failure:
+    more = (frames - steps)[wrong]
+    ratio = frames[wrong] / np.maximum(1, steps[wrong])
+    typical = float(np.median(ratio))
+    near = [k for k in (2, 3, 4, 5, 6) if abs(typical / k - 1) < 0.05 or abs(typical * k - 1) < 0.05]
+    cause = None
+    if near:
+        every = f"{near[0]} frames a row" if typical > 1 else f"a frame for every {near[0]} rows"
+        cause = Cause(f"another rate: {every}", "rate", typical)
+    elif (np.abs(more) == 1).all():
+        cause = Cause("one frame is lost or added, as encoders do at the ends", "one", explains=len(more))
+    return Failure(
+        wrong,
+        f"{those(wrong, 'have')} {int(np.median(frames[wrong])):,} frames for {int(np.median(steps[wrong])):,} rows "
+        f"(median); {counted(int(np.abs(more).sum()), 'frame')} too many or too few.",
+        measured={"frames": int(np.median(frames[wrong])), "rows": int(np.median(steps[wrong]))},
+        cause=cause,
+        fix="Encode the video again from the frames of the episode.",
+        kind="frames",
+        order=np.abs(frames - steps),
     )

@@ -9,16 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.messages import Messages, data_of
+from datacheck.model.chats import Messages, data_of
+from datacheck.model.finding import Cause, Failure, Level, Severity
+from datacheck.model.sample import Column
+from datacheck.model.table import Measured, Rows
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
 from datacheck.rules.measures import form
-from datacheck.rules.patterns import beginning, counts, places
-from datacheck.rules.scripts import BITS, LETTERS, scripts
-from datacheck.sample import Column
+from datacheck.rules.text_bytes import BITS, LETTERS, beginning, needle_counts, places, scripts
 from datacheck.schema.model import FieldSpec
-from datacheck.table import Measured, Rows
-from datacheck.tokens import content_of, messages_of
+from datacheck.tokenization import content_of, messages_of
 
 Array = np.ndarray[Any, Any]
 
@@ -75,9 +74,9 @@ def _broken(column: Column) -> Array:
     data, octets = data_of(column), column.values
     stops = np.cumsum(column.lengths)
     broken = np.zeros((len(column), 4), np.int64)
-    broken[:, 0] = counts(octets, data, stops, _REPLACED)[:, 0]
+    broken[:, 0] = needle_counts(octets, data, stops, _REPLACED)[:, 0]
     if b"\xc3" in data:  # each look for a single byte goes over the text at many GB/s
-        broken[:, 1] += counts(octets, data, stops, _MOJIBAKE).sum(axis=1)
+        broken[:, 1] += needle_counts(octets, data, stops, _MOJIBAKE).sum(axis=1)
     if b"\xc2" in data:
         broken[:, 1] += _per_text(_latin(octets, data), stops)
     broken[:, 2] = _per_text(_controls(octets, data, column.kind), stops)
@@ -209,7 +208,7 @@ def markers(column: Column, spec: FieldSpec) -> Columns:
         return {}
     texts = column.said if isinstance(column, Messages) else column
     assert texts.lengths is not None
-    found = counts(texts.values, data_of(texts), np.cumsum(texts.lengths), _ENCODED)
+    found = needle_counts(texts.values, data_of(texts), np.cumsum(texts.lengths), _ENCODED)
     found = _of_chats(found, column) if isinstance(column, Messages) else found
     return {"markers": (found > 0) @ _BITS}  # one number: vectors of 21 took a third of the time of writing rows
 
@@ -309,9 +308,9 @@ def _repeated(text: str) -> tuple[float, float]:
     if len(parts) < 2 * size:
         return 0.0, 0.0
     short = max(2, size // 5)
-    _, counts = np.unique(_grams(plain, long), return_counts=True)
+    _, needle_counts = np.unique(_grams(plain, long), return_counts=True)
     _, often = np.unique(_grams(parts, short), return_counts=True)
-    again = float(np.maximum(counts - _OFTEN, 0).sum() / counts.sum())
+    again = float(np.maximum(needle_counts - _OFTEN, 0).sum() / needle_counts.sum())
     return again, min(1.0, float(often.max() * short / len(parts)))  # overlapping
 
 

@@ -10,9 +10,8 @@ import numpy as np
 
 from datacheck.formats.base import open_container
 from datacheck.testing.faults.base import Fault, Planted, Site, add_lines, names, truncate
-from datacheck.testing.synth.draw import Array
+from datacheck.testing.synth.draw import Array, dumps
 from datacheck.testing.synth.ho3d import evaluation
-from datacheck.testing.synth.pickle2 import dumps
 
 _JOINTS = "handJoints3D"
 _FLIP = np.array([1.0, -1.0, -1.0])

@@ -48,7 +48,7 @@ from tests.s3.server import BUCKET, Proxy, Server, environment
 
 HASTY = "from datacheck.cache import objects\nobjects._TRIES, objects._TRYING_S = 1, 2\n"
 COMMITS_FIRST = """
-from datacheck.build import target
+from datacheck.build import publish as target
 upload = target.InBucket._upload
 def early(self, folder, manifest, prefix, sent, *, known):
     attempt = prefix.rpartition("/")[2]

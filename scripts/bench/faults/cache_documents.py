@@ -43,9 +43,9 @@ from datacheck.cache import layout, open_cache
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
 from datacheck.cache.store import open_store
 from datacheck.cli.main import run
-from datacheck.digest import digest64, digest_bytes
 from datacheck.errors import DatacheckError
 from datacheck.pipeline import build
+from datacheck.runtime.hashing import digest64, digest_bytes
 from datacheck.schema.model import Schema
 from datacheck.torch import CachedDataset
 

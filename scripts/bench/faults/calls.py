@@ -37,10 +37,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from processes import CHANGES, NO_CHANGE, WRITES, Tally, real
 from subject import MEMORY, KilledError, Subject, again, by_file, machine, subject, write
 
-from datacheck import fsops
 from datacheck.build import publish, staging
 from datacheck.errors import DatacheckError, OutOfSpaceError, StorageError, SyncFailedError
-from datacheck.system import System
+from datacheck.runtime import fsops
+from datacheck.runtime.fsops import System
 
 CONTROLS = 100  # broken builds are tried at every so many calls at least: at every 500th one of them passed as right
 

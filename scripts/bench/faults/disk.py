@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from subject import KilledError
 
-from datacheck.system import System
+from datacheck.runtime.fsops import System
 
 Names = dict[int, dict[str, int]]  # folder: name: inode
 

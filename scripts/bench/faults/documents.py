@@ -39,12 +39,12 @@ from damage import BYTES, JSON, LINES, NPZ, PARQUET, PLACES, YAML, Damage, copie
 
 from datacheck.cli.main import run as run_command
 from datacheck.errors import DatacheckError
-from datacheck.preview.run import write_previews
-from datacheck.registry import resolve
+from datacheck.plugins import resolve
+from datacheck.preview.run_previews import write_previews
 from datacheck.report.html import write_page
 from datacheck.scan import scan
-from datacheck.scan.places import Journal, Place
-from datacheck.scan.state import read_state
+from datacheck.scan.previous_runs import read_state
+from datacheck.scan.run_dir import Journal, Place
 from datacheck.schema.load import parse_schema
 
 ALLOWED = {0, 1, 2, 3, 7}
@@ -62,10 +62,11 @@ RUN = {  # documents of a run, and how they are damaged
     "samples.parquet": PARQUET, "schema.yaml": YAML,
 }  # fmt: skip
 NEEDED = [
-    "pyarrow.parquet", "datacheck.cli.main", "datacheck.cli.again", "datacheck.cli.card", "datacheck.preview.one",
-    "datacheck.preview.run", "datacheck.repro.compare", "datacheck.repro.diff.rundiff", "datacheck.report.croissant",
-    "datacheck.report.github", "datacheck.report.html", "datacheck.report.junit", "datacheck.report.sarif",
-    "datacheck.report.text", "datacheck.scan", "datacheck.scan.again", "datacheck.scan.split",
+    "pyarrow.parquet", "datacheck.cli.main", "datacheck.cli.rescore", "datacheck.cli.card", "datacheck.preview.single",
+    "datacheck.preview.run_previews",
+    "datacheck.repro.compare", "datacheck.repro.run_diff", "datacheck.report.croissant",
+    "datacheck.report.ci", "datacheck.report.html", "datacheck.report.ci", "datacheck.report.ci",
+    "datacheck.report.text", "datacheck.scan", "datacheck.scan.rescore", "datacheck.scan.split",
 ]  # fmt: skip
 PART = "part-00000000"  # of an interrupted scan
 RECORDED = {"env.json": JSON, "config.json": JSON, "trace-00000.jsonl": LINES}

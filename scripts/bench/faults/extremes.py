@@ -46,13 +46,13 @@ import documents
 from documents import MOST_BYTES, command, forked, imported
 from extreme_data import EXTREMES, KINDS, Case, UnfitError, written
 
-from datacheck import fork_server
 from datacheck.errors import DatacheckError, FormatError
-from datacheck.repro.data.samples import items_of
+from datacheck.repro.sample_digests import items_of
 from datacheck.scan import scan
 from datacheck.schema.load import load_schema
 from datacheck.sources import Unread, list_files, open_source
 from datacheck.torch import CachedDataset, collate_ragged
+from datacheck.workers import fork_server
 
 SECONDS = 30  # of a processor
 CLOCK = 120  # a loaded machine may take several times as long

@@ -41,7 +41,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from served import GLOBAL_BATCH, KINDS, STEPS, Kind, alone, cached, faults, refuse, rows, told, write
 
-from datacheck.torch import CachedLoader, ahead, collate_ragged
+from datacheck.torch import CachedLoader, collate_ragged, prefetch
 from datacheck.torch.order import pack
 
 Pass = list[list[str]]  # of one rank: of each batch, the digests of its samples
@@ -67,7 +67,7 @@ class Way:
     def loader(self, dataset: Any, batches: Any) -> Any:
         """Return the loader."""
         if self.threads:
-            ahead.QUICK = 60 if self.quick else 1e-9
+            prefetch.QUICK = 60 if self.quick else 1e-9
             return CachedLoader(dataset, batch_sampler=batches, collate_fn=collate_ragged, threads=self.threads)
         return DataLoader(
             dataset, batch_sampler=batches, collate_fn=collate_ragged, num_workers=self.workers,

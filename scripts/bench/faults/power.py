@@ -36,8 +36,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from disk import KINDS, Disk, Log, Recorder, Tree
 from subject import MEMORY, KilledError, Subject, again, build_json_left_out, machine, subject, write
 
-from datacheck import fsops
 from datacheck.build import publish
+from datacheck.runtime import fsops
 
 # ------------------------------------------------------------------------------------------------ trials
 

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from subject import SETTINGS, Subject, command
 
-from datacheck.system import System
+from datacheck.runtime.fsops import System
 
 CHANGES = sorted(name for name in vars(System) if not name.startswith("_"))
 WRITES = ("write", "write_at")
@@ -32,8 +32,8 @@ class Tally:
 
 SITE = f"""
 import errno, fcntl, os, signal{SETTINGS}
-import datacheck.fsops as _fsops
-from datacheck.system import System as _System
+import datacheck.runtime.fsops as _fsops
+from datacheck.runtime.fsops import System as _System
 _kind, _at = os.environ["FAULT_KIND"], int(os.environ["FAULT_AT"])
 _file = os.open(os.environ["FAULT_FILE"], os.O_RDWR)
 _group = int(os.environ.setdefault("FAULT_GROUP", str(os.getpid())))  # the command's: its children have others

@@ -37,10 +37,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from calls import FAULTS, Faulty
 from subject import MEMORY, KilledError, Subject, again, by_file, command, machine, subject, write
 
-from datacheck import fsops
 from datacheck.build import finish, publish
 from datacheck.cache import open_cache
 from datacheck.errors import DatacheckError, LostStagingError
+from datacheck.runtime import fsops
 
 BUILDERS = 4
 LOST = 40  # exit code of a builder whose build another took over

@@ -14,16 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from datacheck import fsops, pipeline
+from datacheck import pipeline
 from datacheck.build import builder, plan
 from datacheck.build.job import Job
 from datacheck.cache import layout
 from datacheck.cache.codec import Codec
 from datacheck.cache.verify import verify
-from datacheck.parallel import Outcome
-from datacheck.registry import resolve
+from datacheck.plugins import resolve
+from datacheck.runtime import fsops
+from datacheck.runtime.fsops import System
 from datacheck.scan import Request, run_scan
-from datacheck.system import System
+from datacheck.workers.parallel import Outcome
 
 SCHEMA = """datacheck: 1
 name: small

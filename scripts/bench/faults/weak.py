@@ -41,12 +41,13 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from subject import machine
 
-from datacheck import parallel, pipeline, pulse
+from datacheck import pipeline
 from datacheck.cache import open_cache
 from datacheck.errors import DatacheckError, StorageError
-from datacheck.parallel import Limits
 from datacheck.scan import Request, measuring, run_scan
 from datacheck.schema.load import parse_schema
+from datacheck.workers import child, parallel
+from datacheck.workers.parallel import Limits
 from tests.build.cluster import cluster
 
 SCHEMA = parse_schema(
@@ -128,7 +129,7 @@ def is_reader(pid: str) -> bool:
     """Tell whether a process is one that reads data."""
     with contextlib.suppress(OSError):
         said = Path(f"/proc/{pid}/cmdline").read_bytes()
-        return b"datacheck.child" in said or b"datacheck.fork_server" in said
+        return b"datacheck.workers.child" in said or b"datacheck.workers.fork_server" in said
     return False
 
 
@@ -267,7 +268,7 @@ def main(arguments: list[str] | None = None) -> int:
     began, bad, believed = time.perf_counter(), 0, list[str]()
     with (
         tempfile.TemporaryDirectory(dir=asked.folder) as name, contextlib.chdir(name),
-        patch.object(measuring, "TASK_ITEMS", 4), patch.object(pulse, "STOPPED_S", 0.5),
+        patch.object(measuring, "TASK_ITEMS", 4), patch.object(child, "STOPPED_S", 0.5),
     ):  # fmt: skip
         place = Place(Path(name) / "data")
         write(place.data)

@@ -1,0 +1,553 @@
+"""Caches as files that other loaders read: equal caches give equal bytes, and nothing is ever overwritten."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import tarfile
+import uuid
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from string import ascii_letters, ascii_uppercase, digits
+from typing import TYPE_CHECKING, Any, Literal
+
+import h5py
+import numpy as np
+
+from datacheck.cache import Cache, layout, open_cache
+from datacheck.cache.reader import blocks, column, sample_bytes
+from datacheck.cache.store import is_url
+from datacheck.errors import StorageError, SyncFailedError, UsageError
+from datacheck.runtime import folders, fsops, machine
+from datacheck.runtime.hashing import canonical_json, digest_bytes
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+Array = np.ndarray[Any, Any]
+
+ABOUT = "export.json"  # beside the samples: of which cache they are
+_PLAIN = frozenset(ascii_letters + digits + "_.-~ @+=,()[]")
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A sample of a cache.
+
+    Args:
+        key: its key.
+        arrays: its fields that are numbers.
+        texts: its fields that are text or canonical JSON, in UTF-8.
+    """
+
+    key: str
+    arrays: dict[str, Array]
+    texts: dict[str, bytes]
+
+
+def samples(cache: Cache, numbers: Array) -> Iterator[Exported]:
+    """Yield samples in the order of `numbers`; a field that a sample lacks is left out.
+
+    Raises:
+        CorruptionError: what is stored is not what was written.
+    """
+    for block in blocks(sample_bytes(cache, cache.fields, numbers), fields=len(cache.fields)):
+        some = numbers[block]
+        columns = {name: column(cache, name, some) for name in cache.fields}
+        for i, key in enumerate(cache.keys(some)):
+            found = {name: value for name, values in columns.items() if (value := values[i]) is not None}
+            texts = {n: v.tobytes() for n, v in found.items() if cache.fields[n].kind != "array"}
+            yield Exported(key, {n: v for n, v in found.items() if n not in texts}, texts)
+
+
+def npy(array: Array) -> bytes:
+    """Return an array as the bytes of an .npy file."""
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array, version=(1, 0), allow_pickle=False)
+    return file.getvalue()
+
+
+def file_name(key: str, escaped: str = "", *, flat: bool = False) -> str:
+    """Return a key as a relative path of plain characters; `urllib.parse.unquote` gives the key again.
+
+    Args:
+        key: any text; ``/`` separates folders.
+        escaped: more characters to escape.
+        flat: escape ``/``, too.
+    """
+    return "/".join(_part(part, escaped) for part in ([key] if flat else key.split("/")))
+
+
+def _part(part: str, escaped: str) -> str:
+    plain = _PLAIN - set(escaped)
+    raw = part.encode("utf-8", "surrogatepass")
+    said = "".join(chr(byte) if chr(byte) in plain else f"%{byte:02X}" for byte in raw)
+    if said.startswith("__") or (said and not said.strip(".")):  # what loaders or file systems take for something else
+        said = f"%{ord(said[0]):02X}{said[1:]}"
+    return said or "%00"
+
+
+class NewFile(io.RawIOBase):
+    """A file that is made and opened for reading and writing.
+
+    Args:
+        path: where; nothing is there yet.
+
+    Attributes:
+        error: the first refusal of the system, or None. No exception says so, and what is written behind it is lost:
+            HDF5 kills the process when it cannot write while it closes a file. Who writes must look.
+
+    Raises:
+        OutOfSpaceError: the disk is full.
+        StorageError: another refusal.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        fsops.write_file(path, b"", sync=False, mode=0o644)
+        self.error: OSError | None = None
+        self._at = self._size = 0
+        SYSTEM = fsops.SYSTEM  # noqa: N806
+        self._descriptor = SYSTEM.open(path, os.O_RDWR)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """See `io.RawIOBase`."""
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        """See `io.RawIOBase`."""
+        return self._at
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        """See `io.RawIOBase`."""
+        taken = os.preadv(self._descriptor, [buffer], self._at)
+        self._at += taken
+        return taken
+
+    def write(self, data: Buffer, /) -> int:
+        """Write all of `data`; see `error`."""
+        view = memoryview(data).cast("B")
+        size, at = len(view), self._at
+        SYSTEM = fsops.SYSTEM  # noqa: N806
+        try:
+            while len(view) and self.error is None:
+                taken = SYSTEM.write_at(self._descriptor, view, at)
+                view, at = view[taken:], at + taken
+        except OSError as error:
+            self.error = error
+        self._at += size
+        self._size = max(self._size, self._at)
+        return size
+
+    def truncate(self, size: int | None = None, /) -> int:
+        """See `io.RawIOBase`; see `error`."""
+        self._size = self._at if size is None else size
+        SYSTEM = fsops.SYSTEM  # noqa: N806
+        try:
+            if self.error is None:
+                SYSTEM.truncate(self._descriptor, self._size)
+        except OSError as error:
+            self.error = error
+        return self._size
+
+    def close(self) -> None:
+        """See `io.RawIOBase`; see `error`."""
+        if not self.closed:
+            super().close()
+            SYSTEM = fsops.SYSTEM  # noqa: N806
+            try:
+                SYSTEM.close(self._descriptor)
+            except OSError as error:
+                self.error = self.error or error
+
+    def readable(self) -> bool:
+        """See `io.RawIOBase`."""
+        return True
+
+    def writable(self) -> bool:
+        """See `io.RawIOBase`."""
+        return True
+
+    def seekable(self) -> bool:
+        """See `io.RawIOBase`."""
+        return True
+
+
+_END = ".npz"
+_LONGEST = 230  # of 255 bytes: while it is written a file has a longer name
+_DEEPEST = 64  # folders in each other
+_RENAMED = "renamed"  # the folder of samples whose keys are no names of files
+
+
+def write_npz(cache: Cache, samples: Iterable[Exported], folder: Path) -> dict[str, object]:
+    """Write a file for each sample; return what is to be known of the names.
+
+    Raises:
+        UsageError: two keys have one name on this file system.
+        OutOfSpaceError: the disk is full.
+
+    Notes:
+        A key that is too long for a name, or has too many folders, is in `renamed` of what is returned.
+    """
+    del cache
+    renamed: dict[str, str] = {}
+    for sample in samples:
+        name = _name(sample.key)
+        if max(map(len, name.split("/"))) > _LONGEST or name.count("/") > _DEEPEST:
+            name = f"{_RENAMED}/{digest_bytes(sample.key.encode('utf-8', 'surrogatepass'))}{_END}"
+            renamed[name] = sample.key
+        path = folder / name
+        if path.exists():
+            shown = sample.key[:200]
+            msg = f"{shown}: another sample has the same file name on this file system. Choose another format."
+            raise UsageError(msg)
+        fsops.make_directory(path.parent, sync=False)
+        fsops.write_file(path, _zipped(sample), sync=False)
+    said: dict[str, object] = {"key": "the path without .npz, unquoted", "texts": "uint8, UTF-8"}
+    return said | {"key": f"{said['key']}, or as renamed says", "renamed": renamed} if renamed else said
+
+
+def _name(key: str) -> str:
+    *folders, name = file_name(key).split("/")
+    return "/".join([*map(_folder, folders), name + _END])
+
+
+def _folder(part: str) -> str:
+    """Return the name of a folder, which must not be that of a file: its last dot is escaped then."""
+    stem, dot, end = part.rpartition(".")
+    return f"{stem}%2E{end}" if dot + end == _END or part == ABOUT else part
+
+
+def _zipped(sample: Exported) -> bytes:
+    file = io.BytesIO()
+    texts = {name: np.frombuffer(text, np.uint8) for name, text in sample.texts.items()}
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as packed:
+        for name, array in sorted({**sample.arrays, **texts}.items()):
+            entry = zipfile.ZipInfo(f"{name}.npy")  # its time is the first of 1980
+            entry.create_system, entry.external_attr = 3, 0o644 << 16
+            packed.writestr(entry, npy(array))
+    return file.getvalue()
+
+
+FILE = "demo.hdf5"
+ACTIONS = "actions"
+_AT_ONCE = 65_536  # keys
+_AXES = 32  # of an array of HDF5
+
+
+def check(cache: Cache) -> None:
+    """Raise where a cache cannot be written so.
+
+    Raises:
+        UsageError: no field ``actions`` [steps, numbers], or a field that HDF5 cannot hold: with a name that it would
+            take for another, or too many axes.
+    """
+    odd = next((name for name in (cache.root.split, *cache.fields) if not _is_name(name)), None)
+    if odd is not None:
+        msg = f"{cache.path}: HDF5 has no name {odd!r}. Rename it in the schema (at:), or choose another format."
+        raise UsageError(msg)
+    deep = next((n for n, s in cache.fields.items() if len(s.item) + (s.dim is not None) > _AXES), None)
+    if deep is not None:
+        msg = (
+            f"{cache.path}: {deep}: HDF5 holds no array of more than {_AXES} axes. Leave it out when the cache is "
+            "built (transforms: select), or choose another format."
+        )
+        raise UsageError(msg)
+    spec = cache.fields.get(ACTIONS)
+    if spec is None or spec.dim is None or spec.kind != "array" or len(spec.item) != 1:
+        msg = (
+            f"{cache.path}: robomimic needs a field {ACTIONS} of the shape [T, numbers]; there are "
+            f"{', '.join(cache.fields)}. Name it so in the schema (at:), or choose another format."
+        )
+        raise UsageError(msg)
+
+
+def check_keys(cache: Cache, numbers: Array) -> None:
+    """Raise where HDF5 can hold the key of a sample in no attribute, before hours of writing.
+
+    Raises:
+        UsageError: a key holds a NUL, which would end it, or half of a surrogate pair.
+        CorruptionError: what is stored is not what was written.
+    """
+    for first in range(0, len(numbers), _AT_ONCE):
+        odd = next((key for key in cache.keys(numbers[first : first + _AT_ONCE]) if not _is_text(key)), None)
+        if odd is not None:
+            msg = f"{cache.path}: HDF5 can hold no key {odd[:200]!r}. Choose another format."
+            raise UsageError(msg)
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text
+
+
+def _is_name(name: str) -> bool:
+    return _is_text(name) and not {"", "."} & set(name.split("/"))
+
+
+def write_robomimic(cache: Cache, samples: Iterable[Exported], folder: Path) -> dict[str, object]:
+    """Write the file; return what is to be known of it.
+
+    Raises:
+        OutOfSpaceError: the disk is full.
+    """
+    codes = cache.findings()
+    split = "train" if cache.root.split == layout.WHOLE else cache.root.split
+    place = NewFile(folder / FILE)
+    total, valid = 0, []
+    try:
+        with h5py.File(place, "w") as file:
+            data = file.create_group("data")
+            for number, sample in enumerate(samples):
+                total += _demo(data.create_group(f"demo_{number}"), sample)
+                if sample.key not in codes:
+                    valid.append(f"demo_{number}")
+                if place.error is not None:
+                    break
+            data.attrs["total"], data.attrs["env_args"] = total, "{}"
+            file.create_dataset(f"mask/{split}", data=np.array(valid, "S"), track_times=False)
+    finally:
+        place.close()
+        if place.error is not None:
+            raise fsops.refused(place.error, folder / FILE) from place.error
+    return {"file": FILE, "steps": total, "key": "attrs key of each demo"}
+
+
+def _demo(group: Any, sample: Exported) -> int:
+    """Write one demonstration; return its steps."""
+    for name, array in sorted(sample.arrays.items()):
+        group.create_dataset(name, data=array, track_times=False)
+    for name, text in sorted(sample.texts.items()):
+        group.create_dataset(name, data=np.frombuffer(text, np.uint8), track_times=False)
+    steps = len(sample.arrays[ACTIONS])
+    group.attrs["num_samples"], group.attrs["key"] = steps, sample.key
+    return steps
+
+
+SHARD_BYTES = 256 << 20
+_BLOCK, _RECORD = tarfile.BLOCKSIZE, tarfile.RECORDSIZE
+_ENDS = {"array": "npy", "text": "txt", "json": "json"}
+
+
+def write_webdataset(cache: Cache, samples: Iterable[Exported], folder: Path) -> dict[str, object]:
+    """Write tar files of about `SHARD_BYTES`; return what each field is called in them.
+
+    Raises:
+        OutOfSpaceError: the disk is full.
+    """
+    names = _extensions({name: spec.kind for name, spec in cache.fields.items()})
+    left, number = iter(samples), 0
+    while (first := next(left, None)) is not None:
+        path = folder / f"shard-{number:06d}.tar"
+        fsops.write_file(path, _tarred(chain([first], left), names), sync=False)
+        number += 1
+    return {"key": "what stands before the first dot, unquoted", "fields": names}
+
+
+def _extensions(kinds: Mapping[str, str]) -> dict[str, str]:
+    """Return what stands behind the first dot, by field: in small letters, as readers see it."""
+    alike = Counter(name.lower() for name in kinds)
+    names = {name: file_name(name, ascii_uppercase if alike[name.lower()] > 1 else "", flat=True) for name in kinds}
+    return {name: f"{said.lower()}.{_ENDS[kinds[name]]}" for name, said in names.items()}
+
+
+def _tarred(samples: Iterator[Exported], names: dict[str, str]) -> Iterator[bytes]:
+    """Yield the bytes of a tar file; takes samples until it is full."""
+    size = 0
+    for sample in samples:
+        members = {name: npy(array) for name, array in sample.arrays.items()} | sample.texts
+        for name, data in sorted(members.items()):
+            entry = tarfile.TarInfo(f"{file_name(sample.key, '.')}.{names[name]}")  # no time, no owner
+            entry.size, entry.mode = len(data), 0o644
+            parts = entry.tobuf(tarfile.GNU_FORMAT), data, bytes(-len(data) % _BLOCK)
+            size += sum(map(len, parts))
+            yield from parts
+        if size >= SHARD_BYTES:
+            break
+    size += 2 * _BLOCK
+    yield bytes(2 * _BLOCK + -size % _RECORD)
+
+
+Format = Literal["robomimic", "webdataset", "npz"]
+
+_TRIES = 20
+_WRITERS = {"robomimic": write_robomimic, "webdataset": write_webdataset, "npz": write_npz}
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written.
+
+    Args:
+        path: the folder.
+        samples: how many are in it.
+        files: how many files.
+        nbytes: of all files.
+        left_out: how many samples were left out, by why.
+    """
+
+    path: Path
+    samples: int
+    files: int
+    nbytes: int
+    left_out: dict[str, int]
+
+
+def export(
+    cache: str | os.PathLike[str], to: str | os.PathLike[str], form: Format, *, invalid: bool = False,
+    split: str | None = None,
+) -> Written:  # fmt: skip
+    """Write the samples of a cache in another format.
+
+    Args:
+        cache: the cache, or a folder above it; also a URL.
+        to: the new folder.
+        form: "robomimic" (one HDF5 file, episodes only), "webdataset" (tar files) or "npz" (a file per sample).
+        invalid: also samples that have an error finding; what could not be made is never written.
+        split: the split, where the folder holds several.
+
+    Raises:
+        UsageError: `to` is there and not empty, or a URL; there is no such cache; it does not fit the format; nothing
+            is left.
+        CorruptionError: what is stored is not what was written; nothing is published.
+        OutOfSpaceError: the disk is full.
+
+    Notes:
+        Equal caches give equal bytes: in key order, without times or owners. Every inner chunk is checked when it is
+        read. The folder appears whole or not at all.
+    """
+    if is_url(to):
+        msg = f"{to}: exports go to a folder. Name a new one, and copy it."
+        raise UsageError(msg)
+    to = Path(to)
+    full = to.exists() and (not to.is_dir() or any(to.iterdir()) or to.samefile(Path.cwd()))  # a shell may be in it
+    if full or to.is_symlink():
+        msg = f"{to}: is there already, and nothing is overwritten. Name a new folder."
+        raise UsageError(msg)
+    opened = open_cache(cache, split=split)
+    if form == "robomimic":
+        check(opened)
+    numbers, left_out = _chosen(opened, form, invalid=invalid)
+    if form == "robomimic":
+        check_keys(opened, numbers)
+    with _growing(to) as staging:
+        names = _WRITERS[form](opened, samples(opened, numbers), staging)
+        fsops.write_file(staging / ABOUT, canonical_json(_about(opened, form, numbers, left_out, names)), sync=False)
+        files = sorted(_files(staging))
+        fsops.sync_files(files)
+        for place, _, _ in os.walk(staging, topdown=False):
+            fsops.sync_directory(Path(place))
+        size = sum(path.stat().st_size for path in files)
+        _named(staging, to)
+    return Written(to, len(numbers), len(files), size, left_out)
+
+
+@contextlib.contextmanager
+def _growing(to: Path) -> Iterator[Path]:
+    """Make the folder that becomes `to`, beside it, and remove what is left of it and of those of killed exports."""
+    parent = to.absolute().parent
+    fsops.make_directory(parent)
+    local = machine.is_local(parent)
+    if local:
+        _clear(parent, to.name)
+    held = None
+    for _ in range(_TRIES if local else 1):
+        staging = parent / f".{to.name}.{uuid.uuid4().hex}.partial"
+        fsops.make_directory(staging, sync=False)
+        if not local or (held := _locked(staging)) is not None:
+            break  # else another export to that name took it for one that was left
+    try:
+        yield staging
+    finally:
+        folders.remove_tree(staging)  # where it has not got its name
+        if held is not None:
+            held.close()
+
+
+def _clear(parent: Path, name: str) -> None:
+    ours = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{32}}\.partial")
+    for left in sorted(path for path in parent.glob(".*.partial") if ours.fullmatch(path.name)):
+        with contextlib.suppress(StorageError):  # somebody else's
+            if not left.is_symlink() and (held := _locked(left)) is not None:
+                with held:
+                    folders.remove_tree(left)
+
+
+def _locked(folder: Path) -> fsops.Hold | None:
+    """Lock a folder; return None where another has it, or it is gone."""
+    try:
+        held = fsops.hold(folder, shared=False)
+    except FileNotFoundError:
+        return None
+    if held is not None and not folder.exists():
+        held.close()
+        return None
+    return held
+
+
+def _chosen(cache: Cache, form: Format, *, invalid: bool) -> tuple[Array, dict[str, int]]:
+    """Return the numbers of the samples to write, and how many are left out, by why."""
+    made, wanted = cache.made, cache.made if invalid else cache.usable
+    left_out = {"not made": int((~made).sum()), "not valid": int((made & ~wanted).sum())}
+    rows = np.ones(len(cache), bool)
+    if form == "robomimic":
+        whole = np.arange(len(cache))
+        present = cache.present(ACTIONS, whole)
+        rows = cache.lengths(str(cache.fields[ACTIONS].dim), whole) > 0
+        rows = rows if present is None else rows & present
+    elif all(spec.optional for spec in cache.fields.values()):
+        has = (cache.present(name, np.arange(len(cache))) for name in cache.fields)
+        rows = np.any([mask for mask in has if mask is not None], axis=0)
+    left_out["empty"] = int((wanted & ~rows).sum())
+    numbers = np.flatnonzero(wanted & rows)
+    left_out = {why: count for why, count in left_out.items() if count}
+    if not len(numbers):
+        said = ", ".join(f"{count:,} {why}" for why, count in left_out.items())
+        msg = f"{cache.path}: no sample is left to export ({said}). See why: datacheck scan"
+        raise UsageError(msg)
+    return numbers, left_out
+
+
+def _about(
+    cache: Cache, form: Format, numbers: Array, left_out: dict[str, int], names: dict[str, object]
+) -> dict[str, Any]:
+    root = cache.root
+    return {
+        "format": form, "samples": len(numbers), "left_out": left_out, "names": names,
+        "cache": {
+            "pipeline": root.pipeline, "split": root.split, "key": root.key, "digest": cache.manifest.digest,
+            "content_root": cache.manifest.content_root,
+        },
+    }  # fmt: skip
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for place, _, names in os.walk(folder):
+        yield from (Path(place, name) for name in names)
+
+
+def _named(staging: Path, to: Path) -> None:
+    """Give the finished folder its name; a folder that came meanwhile stays as it is."""
+    try:
+        fsops.rename(staging, to)
+    except OSError as error:
+        if to.exists():
+            msg = f"{to}: came while this was written, and nothing is overwritten. Name a new folder."
+            raise UsageError(msg) from error
+        raise fsops.refused(error, to) from error
+    try:
+        fsops.sync_directory(to.absolute().parent)
+    except SyncFailedError:
+        folders.remove_tree(to)
+        raise

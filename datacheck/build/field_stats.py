@@ -1,0 +1,274 @@
+"""What is known of every field before a build: from a scan's table where it measured it, else by reading once more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from datacheck.errors import DatacheckError, MissingDependencyError, UsageError
+from datacheck.model.finding import Progress, Tick, noting
+from datacheck.model.row_keys import storable_keys
+from datacheck.model.sample import Block, Column, Kind
+from datacheck.model.table import Measured, Table, Texts
+from datacheck.runtime.sandbox import Sandbox
+from datacheck.schema.model import ANY, Schema
+from datacheck.sources import open_source
+from datacheck.sources.base import Item, Unread, read_limited
+from datacheck.sources.roots import sandbox_of
+from datacheck.workers.parallel import ordered_map
+from datacheck.workers.wire import answers, check, int64, natural, text
+
+Array = np.ndarray[Any, Any]
+
+TASK_ITEMS = 256
+_MOST_FIELDS = 4096  # each is a folder of its own
+_MOST_NAMES = 200_000  # of fields that are counted
+_FEW_FIELDS, _BYTES, _EACH = 40, 256 << 20, 12  # so many always; of more, memory, and bytes for each field and sample
+_LOOK = "datacheck.build.field_stats:look"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a field's value is in one sample: kind, dtype, number of axes, sizes behind the first."""
+
+    kind: Kind
+    dtype: str
+    rank: int
+    item: tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Seen:
+    """What is known of one field over all samples of a split.
+
+    Shapes:
+        which: int32 (samples), positions in `signatures`; -1 where the field is absent
+        length: int64 (samples), size of the first axis; 0 for scalars, text and JSON
+    """
+
+    signatures: list[Signature]
+    which: Array
+    length: Array
+    _numbers: dict[Signature, int] = field(default_factory=dict, repr=False)
+
+    @staticmethod
+    def nothing(samples: int) -> Seen:
+        """Return the record of a field that no sample has."""
+        return Seen([], np.full(samples, -1, np.int32), np.zeros(samples, np.int64))
+
+    def add(self, index: Array, signature: Signature, lengths: Array | int) -> None:
+        """Note that the samples at `index` have the field, with these sizes of the first axis."""
+        if signature not in self._numbers:
+            self._numbers[signature] = len(self.signatures)
+            self.signatures.append(signature)
+        self.which[index] = self._numbers[signature]
+        self.length[index] = lengths
+
+
+def signature(column: Column) -> Signature:
+    """Return what a column's samples share."""
+    if column.kind != "array":
+        return Signature(column.kind, "uint8", 1, ())
+    rank = column.values.ndim - (column.lengths is None)
+    return Signature("array", column.values.dtype.name, rank, tuple(int(n) for n in column.values.shape[1:]))
+
+
+def of_blocks(keys: Sequence[str], blocks: Sequence[Block]) -> dict[str, Seen]:
+    """Return what blocks say of each field of the samples `keys`."""
+    place = {key: i for i, key in enumerate(keys)}
+    seen: dict[str, Seen] = {}
+    for block in blocks:
+        index = np.array([place[key] for key in block.keys], dtype=np.int64)
+        for name, column in block.fields.items():
+            array = column.kind == "array" and column.lengths is not None
+            lengths = column.lengths if array and column.lengths is not None else 0
+            seen.setdefault(name, Seen.nothing(len(keys))).add(index, signature(column), lengths)
+    return dict(sorted(seen.items()))
+
+
+def measured(schema: Schema, table: Table) -> bool:
+    """Tell whether a scan's table says of every field what a build must know."""
+    return bool(schema.stored) and ANY not in schema.fields and any(f"{n}:ndim" in table.columns for n in schema.stored)
+
+
+def of_table(schema: Schema, table: Table) -> dict[str, Seen]:
+    """Return what a scan measured of each field; see `measured`."""
+    return {
+        name: _of_columns(len(table), *(table.columns.get(f"{name}:{stat}") for stat in ("ndim", "dtype", "dims")))
+        for name in schema.stored
+        if f"{name}:ndim" in table.columns  # else no sample has it
+    }
+
+
+def _of_columns(samples: int, ndim: Measured | None, dtype: Measured | None, dims: Measured | None) -> Seen:
+    seen = Seen.nothing(samples)
+    if ndim is None or dtype is None:
+        return seen
+    there = np.flatnonzero(ndim.present)
+    rank = ndim.values[there].astype(np.int64)
+    sizes = np.zeros((len(there), 1), np.int64) if dims is None else dims.values[there].astype(np.int64)
+    sizes[np.arange(sizes.shape[1]) >= np.maximum(rank, 1)[:, None]] = (
+        0  # what stands behind the last axis means nothing
+    )
+    names = Texts.of(dtype.values[there].tolist())
+    kinds, which = _distinct(np.column_stack([rank, names.rows, sizes[:, 1:]]))
+    order = np.argsort(which, kind="stable")
+    ends = np.searchsorted(which[order], np.arange(len(kinds)), "right").tolist()
+    for number, (count, name, *item) in enumerate(kinds.tolist()):
+        some = order[ends[number - 1] if number else 0 : ends[number]]
+        if count < 0:
+            kind: Kind = "json" if names.words[name] == "json" else "text"
+            seen.add(there[some], Signature(kind, "uint8", 1, ()), 0)
+        else:
+            one = Signature("array", names.words[name], count, tuple(item[: max(0, count - 1)]))
+            seen.add(there[some], one, sizes[some, 0] if count else 0)
+    return seen
+
+
+def _distinct(rows: Array) -> tuple[Array, Array]:
+    """Return the distinct rows, ascending, and which of them each is: ``np.unique(axis=0)`` without sorting whole rows.
+
+    Shapes:
+        rows: int64 (rows, columns)
+        returns: int64 (kinds, columns); int64 (rows)
+    """
+    which = np.zeros(len(rows), np.int64)
+    for column in rows.T:
+        if (column != column[:1]).any():
+            values, place = np.unique(column, return_inverse=True)
+            which = np.unique(which * len(values) + place, return_inverse=True)[1]
+    first = np.unique(which, return_index=True)[1]
+    return rows[first], which
+
+
+def survey(
+    schema: Schema, root: Path, roots: Mapping[str, Path], items: Sequence[Item], keys: Sequence[str],
+    *, workers: int = 1, scheduler: str | None = None, progress: Progress | None = None,
+) -> tuple[dict[str, Seen], int]:  # fmt: skip
+    """Open every item once more; return what each field is in each of the samples `keys`, and how many are left out.
+
+    Raises:
+        DatacheckError: a child died on a file that the scan could read.
+        UsageError: the samples have more fields than a cache is made of, and half of them or more have each; or far
+            more.
+
+    Notes:
+        Only headers are read where a format has them. Every item is opened, because the lengths of all samples decide
+        how a cache is cut; a schema that lists its fields spares it, as the scan has measured those. Where there are
+        too many fields, those that the fewest samples have are left out, ties by name.
+    """
+    shared = {"schema": schema.as_dict(), "root": str(root.absolute())}
+    shared |= {"roots": {name: str(path.absolute()) for name, path in sorted(roots.items())}}
+    tasks = [
+        shared | {"items": [item.as_dict() for item in items[i : i + TASK_ITEMS]]}
+        for i in range(0, len(items), TASK_ITEMS)
+    ]
+    most = min(_MOST_FIELDS, max(_FEW_FIELDS, _BYTES // (_EACH * max(1, len(keys)))))
+    records = partial(_records, tasks, workers, scheduler, sandbox_of(root, roots, schema), progress)
+    seen, counts = _noted(records(), keys, most)
+    if len(counts) > most:
+        seen.clear()
+        seen, _ = _noted(records(), keys, most, _most_common(counts, len(keys), most, schema.fields))
+    return dict(sorted(seen.items())), len(counts) - len(seen)
+
+
+def _noted(
+    records: Iterable[dict[str, Any]], keys: Sequence[str], most: int, chosen: Collection[str] = ()
+) -> tuple[dict[str, Seen], Counter[str]]:
+    """Return what records say of the first so many fields, or of those that are chosen, and how many samples have each.
+
+    Raises:
+        UsageError: there are far too many.
+    """
+    place = {key: i for i, key in enumerate(keys)}
+    seen: dict[str, Seen] = {}
+    counts: Counter[str] = Counter()
+    for record in records:
+        index = [(i, place[key]) for i, key in enumerate(record["keys"]) if key in place]
+        if not index:
+            continue
+        here, there = (np.array(part, dtype=np.int64) for part in zip(*index, strict=True))
+        for name, ((kind, dtype, rank, item), lengths) in record["fields"].items():
+            counts[name] += len(there)
+            if name in chosen or (not chosen and len(counts) <= most):
+                found = seen.setdefault(name, Seen.nothing(len(keys)))
+                found.add(there, Signature(kind, dtype, rank, tuple(item)), lengths[here])
+        if len(counts) > _MOST_NAMES:
+            raise UsageError(_too_many(len(keys), _MOST_NAMES))
+    return seen, counts
+
+
+def _most_common(counts: Mapping[str, int], samples: int, most: int, listed: Collection[str]) -> set[str]:
+    """Return the names of the fields that the schema lists, and of those that the most samples have, ties by name.
+
+    Raises:
+        UsageError: half of the samples or more have more of them.
+    """
+    names = sorted(counts, key=lambda name: (name not in listed, -counts[name], name))
+    if 2 * counts[names[most]] >= samples:
+        raise UsageError(_too_many(samples, most))
+    return set(names[:most])
+
+
+def _too_many(samples: int, most: int) -> str:
+    return f"{samples:,} samples have more than {most:,} fields. List those that the cache should hold."
+
+
+def _records(
+    tasks: list[dict[str, Any]], workers: int, scheduler: str | None, box: Sandbox | None, progress: Progress | None
+) -> Iterator[dict[str, Any]]:
+    told = noting(progress, Tick(0, 0, 0, 0, 0, 0, "looking"))
+    for outcome in ordered_map(_LOOK, tasks, workers=workers, scheduler=scheduler, sandbox=box, told=told):
+        for death in outcome.deaths:
+            msg = f"{death.item['path']}: {death.how.strip().splitlines()[-1]}; the scan could read it. Run it again."
+            raise DatacheckError(msg)
+        for payload in outcome.payloads:
+            yield from payload
+
+
+def _is_number(name: str) -> bool:
+    dtype = np.dtype(name[:40])  # texts and JSON come as their bytes
+    return dtype.name == name and dtype.kind in "biufc"
+
+
+def _is_signature(said: Any) -> bool:
+    check(said, (text, text, int64, [natural]))
+    kind, dtype, rank, _ = said
+    return kind in get_args(Kind) and _is_number(dtype) and 0 <= rank <= 64
+
+
+def _is_column(size: Array, count: int) -> bool:
+    return size.dtype == np.int64 and size.shape == (count,) and bool((size >= 0).all())
+
+
+def _of_keys(answer: list[Any], _: Any) -> bool:
+    lengths = [(one["keys"], size) for one in answer for _, size in one["fields"].values()]
+    return all(_is_column(size, len(keys)) for keys, size in lengths)
+
+
+@answers(
+    [{"keys": [text], "fields": {text: (_is_signature, np.ndarray)}}],
+    _of_keys,
+    raises=(UsageError, MissingDependencyError),
+)
+def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
+    """Return one record per block of the task's items: keys, and of each field its signature and lengths."""
+    schema = Schema.model_validate(task["schema"])
+    roots = {name: Path(path) for name, path in task["roots"].items()}
+    source = open_source(schema, Path(task["root"]), roots, level="structure")
+    records = []
+    for found in read_limited(beat, source, [Item.from_dict(data) for data in task["items"]]):
+        if isinstance(found, Unread):
+            continue
+        fields = {}
+        for name, seen in of_blocks(found.keys, [found]).items():
+            one = seen.signatures[0]
+            fields[name] = [[one.kind, one.dtype, one.rank, list(one.item)], seen.length]
+        records.append({"keys": list(storable_keys(found.keys)), "fields": fields})
+    return records

@@ -1,0 +1,198 @@
+"""What a task leaves beside the files of a shard: all that is known of it, in a file that proves itself.
+
+Nothing else of a shard crosses processes, so an answer is small, and a later run can go on from records alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.build.plan import Plan
+from datacheck.build.shard import MOST_REASON
+from datacheck.cache import layout
+from datacheck.errors import StorageError
+from datacheck.model.sample import ArraySpec
+from datacheck.runtime import fsops, numerics
+from datacheck.runtime.beneath import read_file
+from datacheck.runtime.hashing import digest_bytes, digest_parts
+from datacheck.workers.wire import Room, decode, encode, text
+
+Array = np.ndarray[Any, Any]
+
+_DIGEST = 32  # hex digits
+_MOST_BYTES = 1 << 30  # of a shard of a million samples; far more than a real one has
+_ROOM = Room(_MOST_BYTES, 20_000_000, _MOST_BYTES, _MOST_BYTES)
+_MOST_LENGTH = 1 << 40  # rows of one sample, bytes of its origin: a million of them still add up to an int64
+_HEX = re.compile(f"[0-9a-f]{{{_DIGEST}}}")
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One finished shard of all fields.
+
+    Shapes:
+        made: bool (samples)
+        digest: uint64 (samples), 0 where not made
+        present[field]: bool (samples), of optional fields
+        lengths[dim]: int64 (samples) [rows]
+        chunks[field]: uint64 (inner chunks in use), digests of the decoded chunks
+        sizes[field]: uint64 (inner chunks in use) [bytes] as stored
+        origins: uint8 (bytes), the texts one behind the other
+        origin_lengths: int64 (samples) [bytes], 0 where a sample was never read
+
+    Args:
+        g: number of the shard.
+        files: size and xxh3_128 of each field's file as the task wrote it: without its index where the field is ragged.
+        reasons: place in the shard and why, of the samples that were not made; ascending.
+        whole: size and xxh3_128 of files that have their index already: those of an earlier cache.
+        numerics: what the process that made it makes of numbers (`numerics.digest`).
+    """
+
+    g: int
+    made: Array
+    digest: Array
+    present: Mapping[str, Array]
+    lengths: Mapping[str, Array]
+    files: Mapping[str, tuple[int, str]]
+    chunks: Mapping[str, Array]
+    sizes: Mapping[str, Array]
+    origins: Array
+    origin_lengths: Array
+    reasons: Sequence[tuple[int, str]]
+    whole: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    numerics: str = field(default_factory=numerics.digest)
+
+
+_NAMES = {one.name for one in fields(Record)}
+
+
+def write(folder: Path, record: Record) -> list[Any]:
+    """Write a record to ``folder/<g>``, its digest behind it; return [g, size, xxh3_128].
+
+    Notes:
+        Not synced: the digest tells whether it is still there after a crash. Equal records are equal bytes.
+    """
+    parts = encode(vars(record))
+    digest = digest_parts(parts)
+    fsops.write_file(folder / str(record.g), [*parts, digest.encode()], sync=False)
+    return [record.g, sum(map(len, parts)), digest]
+
+
+def read(folder: Path, g: int, size: int, digest: str) -> Record | None:
+    """Return the record of shard `g`, or None where it is not there or not what `write` answered for.
+
+    Raises:
+        StorageError: the operating system refuses.
+    """
+    data = _proven(folder / str(g))
+    return None if data is None or (len(data), digest_bytes(data)) != (size, digest) else _record(data, g)
+
+
+def found(folder: Path, g: int) -> Record | None:
+    """Return the record of shard `g` that a run before wrote, or None where there is none to go on with.
+
+    It may be torn, damaged, or of an environment that makes something else of numbers.
+
+    Raises:
+        StorageError: the operating system refuses.
+    """
+    data = _proven(folder / str(g))
+    return None if data is None else _record(data, g)
+
+
+def _proven(path: Path) -> bytes | None:
+    try:
+        data = read_file(path, _MOST_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.EFBIG:
+            msg = f"{path}: {error.strerror}. It is no record of a shard: delete it, and run the same command again."
+            raise StorageError(msg) from error
+        raise fsops.refused(error, path) from error
+    data, digest = data[:-_DIGEST], data[-_DIGEST:]
+    return data if digest_bytes(data).encode() == digest else None
+
+
+def _record(data: bytes, g: int) -> Record | None:
+    try:
+        said = decode(data, room=_ROOM)
+        if said.keys() != _NAMES or said["numerics"] != numerics.digest():  # of another version, of another NumPy
+            return None
+        if said["g"] != g:  # its name is outside of its digest
+            return None
+        for what in ("files", "whole"):
+            said[what] = {name: (count, digest) for name, (count, digest) in said[what].items()}
+        said["reasons"] = [(place, why) for place, why in said["reasons"]]
+        return Record(**said)
+    except (struct.error, AttributeError, LookupError, TypeError, ValueError, RecursionError):  # another version's
+        return None
+
+
+def fits(found: Record, plan: Plan) -> bool:
+    """Tell whether a record is of a shard of this plan; its digest does not say who wrote it.
+
+    Notes:
+        A worker that was taken over, or whoever shares the folder, may write any record; later code relies on it.
+    """
+    try:
+        return _is_of(found, plan)
+    except (AttributeError, LookupError, OverflowError, TypeError, ValueError):
+        return False
+
+
+def _is_of(found: Record, plan: Plan) -> bool:
+    part, specs = plan.shard(found.g), plan.specs
+    count = max(0, part.stop - part.start)
+    per_sample = [(found.made, "?"), (found.digest, "<u8"), (found.origin_lengths, "<i8")]
+    per_sample += [(found.present[name], "?") for name, spec in specs.items() if spec.optional]
+    per_sample += [(found.lengths[dim], "<i8") for dim in plan.dims]
+    counts = [found.origin_lengths, *(found.lengths[dim] for dim in plan.dims)]
+    return (
+        type(found.g) is int
+        and found.files.keys() == specs.keys() >= found.whole.keys()
+        and all(_is_column(array, count, kind) for array, kind in per_sample)
+        and all(((array >= 0) & (array < _MOST_LENGTH)).all() for array in counts)
+        and _is_column(found.origins, int(found.origin_lengths.sum()), "u1")
+        and all(_are_chunks(found, name, spec, plan, count) for name, spec in specs.items())
+        and all(_is_reason(place, why, count) for place, why in found.reasons)
+    )
+
+
+def _is_column(array: Any, count: int, kind: str) -> bool:
+    return isinstance(array, np.ndarray) and (array.shape, array.dtype) == ((count,), np.dtype(kind))
+
+
+def _is_reason(place: Any, why: Any, count: int) -> bool:
+    return type(place) is int and 0 <= place < count and text(why) and len(why) <= MOST_REASON
+
+
+def _are_chunks(found: Record, name: str, spec: ArraySpec, plan: Plan, count: int) -> bool:
+    """Tell whether a field's files and inner chunks are of the number and the sizes that its rows come to."""
+    if spec.dim is None:
+        grid = layout.fixed_grid(spec, len(plan.samples), plan.k)
+        rows, chunk, index = count, grid.chunk, layout.index_bytes(grid)
+    else:
+        rows, chunk, index = int(found.lengths[spec.dim].sum()), layout.chunk_rows(spec.item_bytes), 0
+    used = -(-rows // chunk) if spec.item_bytes else 0
+    chunks, sizes = found.chunks[name], found.sizes[name]
+    # what cannot be compressed grows a little
+    most = 2 * chunk * spec.item_bytes + layout.CHUNK_BYTES
+    (size, digest), (whole, whole_digest) = found.files[name], found.whole.get(name, (0, "0" * _DIGEST))
+    return (
+        _is_column(chunks, used, "<u8")
+        and isinstance(sizes, np.ndarray) and sizes.shape == (used,) and sizes.dtype.kind in "iu"
+        and bool(((sizes >= 0) & (sizes <= most)).all())
+        and type(size) is type(whole) is int
+        and sum(sizes.tolist()) <= size <= used * most + index
+        and 0 <= whole < 2 * (used * most + index) + _MOST_BYTES
+        and all(_HEX.fullmatch(one) is not None for one in (digest, whole_digest))
+    )  # fmt: skip

@@ -1,0 +1,335 @@
+"""What an earlier cache has already: equal shards are linked, samples that moved are copied, the rest is made anew.
+
+A sample is the same where its key, the recipe that makes its arrays, and the digests of all files that it is read from
+are; nothing is believed because of a time or a name. Whatever the earlier cache cannot give is made from the sources.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from datacheck.build import provenance
+from datacheck.build.finish import NOT_MADE
+from datacheck.build.plan import Plan
+from datacheck.build.provenance import Record
+from datacheck.build.shard_worker import shard_file
+from datacheck.build.staging import Staging
+from datacheck.cache import layout
+from datacheck.cache.manifest import Place, lease
+from datacheck.cache.parsing import parsed
+from datacheck.cache.sharded_array import table_bytes
+from datacheck.cache.store import open_store
+from datacheck.errors import DatacheckError, OutOfSpaceError, StorageError, SyncFailedError
+from datacheck.runtime import fsops, machine, numerics
+from datacheck.runtime.beneath import open_regular
+from datacheck.runtime.hashing import digest_head
+
+Array = np.ndarray[Any, Any]
+File = tuple[str, int, str]  # path, size, digest
+
+_READERS = 2  # threads: while one digests the other makes a record; more stand in line for the interpreter's lock
+_UNUSABLE = (DatacheckError, OSError, ValueError, LookupError, TypeError, AttributeError)
+
+
+@dataclass(eq=False)
+class Reuse:
+    """What an earlier cache gave to a build.
+
+    Args:
+        path: its folder.
+        linked: how many shards are its own.
+        copied: how many samples of other shards are.
+        lost: shards that it should have given and could not: they are damaged, or somebody is removing it.
+    """
+
+    path: Path
+    linked: int = 0
+    copied: int = 0
+    lost: list[int] = field(default_factory=list)
+
+
+def find_earlier(folders: Sequence[Path], recipe: str, plan: Plan, files: Sequence[Sequence[File]]) -> Earlier | None:
+    """Return the first of these caches that is made by the same recipe and can be asked, or None.
+
+    Args:
+        folders: finished caches, and what may have been one.
+        recipe: `fingerprint.recipe` of the build.
+        plan: what it is to build.
+        files: per item of the plan's samples all files that reading it opens, the main one first.
+    """
+    for folder in folders:
+        with suppress(*_UNUSABLE):
+            place = Place.of_files(open_store(folder))
+            if parsed(place.read(layout.INPUTS))["recipe"] == recipe and _as_here(place):
+                return Earlier(folder, plan, files)
+    return None
+
+
+def _as_here(place: Place) -> bool:
+    """Tell whether a cache was not made where numbers come out otherwise; one that does not say so is believed."""
+    return bool(_build(place).get("numerics", numerics.results()) == numerics.results())
+
+
+def _build(place: Place) -> dict[str, Any]:
+    """Return what ``build.json`` says: it may be absent, and nothing guards it."""
+    with suppress(*_UNUSABLE):
+        return parsed(place.store.read(layout.BUILD))
+    return {}
+
+
+class Earlier:
+    """An earlier cache of the same recipe, held against a plan.
+
+    Shapes:
+        numbers: int64 (samples of the plan): which sample of the earlier cache each is; -1: none
+
+    Args:
+        folder: the earlier cache.
+        plan: what is to be built.
+        files: see `find`.
+
+    Raises:
+        CorruptionError, LookupError, ValueError, TypeError: one of its tables or documents is not what was written.
+
+    Notes:
+        Opens no shard of a field, so a cache with damaged or missing shards can be asked for the others.
+    """
+
+    def __init__(self, folder: Path, plan: Plan, files: Sequence[Sequence[File]]) -> None:
+        self.folder, self.reuse, self._plan = folder, Reuse(folder), plan
+        self._lease = lease(folder) if machine.is_local(folder) else None  # `cache gc` leaves it alone
+        self._place = Place.of_files(open_store(folder))
+        self._root = layout.Root.of(self._json(layout.ZARR))
+        self._made = self._table(layout.sample_path("made"), "bool")
+        self._digests = self._table(layout.sample_path("digest"), "<u8")
+        self._lengths = {dim: self._table(layout.rows_path(dim, "length"), "<i8") for dim in plan.dims}
+        self._present = {n: self._table(layout.present_path(n), "bool") for n, s in plan.specs.items() if s.optional}
+        self._chunks: dict[str, Array] = {}
+        self._origins = self._texts("origin", layout.ORIGIN_DIM)
+        self._keys = [key.decode("utf-8", "surrogatepass") for key in self._texts("key", layout.KEY_DIM)]
+        self._reasons = self._refused()
+        self._readable = self._made.copy()
+        self._readable[list(self._reasons)] = True
+        self.numbers = self._matched(files)
+
+    # ------------------------------------------------------------------------------------------ reading
+
+    def _json(self, path: str) -> dict[str, Any]:
+        return parsed(self._place.read(path))
+
+    def _table(self, path: str, dtype: str) -> Array:
+        """Return a table, checked, with the rows that fill its last inner chunk."""
+        document = self._json(f"{path}/{layout.ZARR}")
+        rows = int(document["shape"][0])
+        file = f"{path}/{layout.table_grid(document['data_type'], rows).shard_file(0)}"
+        return np.frombuffer(self._place.read(file, table_bytes(dtype, rows)) if rows else b"", dtype, rows)
+
+    def _texts(self, what: str, dim: str) -> list[bytes]:
+        whole = self._table(layout.sample_path(what), "u1").tobytes()
+        lengths = self._table(layout.rows_path(dim, "length"), "<i8")
+        ends = layout.ends_of(lengths, len(whole)).tolist()
+        return [whole[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
+
+    def _refused(self) -> dict[int, str]:
+        """Return why samples that could be read were not made, by number; without a reason they are tried again."""
+        codes: dict[str, list[str]] = self._json(layout.FINDINGS)
+        reasons = _build(self._place).get("not_made")
+        reasons = reasons if isinstance(reasons, dict) else {}
+        missing = ((i, self._keys[i]) for i in np.flatnonzero(~self._made).tolist())
+        return {i: str(reasons[key]) for i, key in missing if NOT_MADE in codes.get(key, ()) and key in reasons}
+
+    # ------------------------------------------------------------------------------------------ what is the same
+
+    def _matched(self, files: Sequence[Sequence[File]]) -> Array:
+        samples = self._plan.samples
+        known = {path: tuple(entry) for path, entry in self._json(layout.SOURCES)["files"].items()}
+        # what an item is read from, None where some of it is not what it was
+        read = [
+            [path for path, *_ in some] if all(known.get(path) == tuple(entry) for path, *entry in some) else None
+            for some in files
+        ]
+        number = {key: i for i, key in enumerate(self._keys)}
+        readable, then = samples.readable.tolist(), self._readable.tolist()
+        found = np.full(len(samples), -1, np.int64)
+        for place, (key, item) in enumerate(zip(samples.keys, samples.item_of.tolist(), strict=True)):
+            i = number.get(key)
+            if i is None or readable[place] != then[i]:
+                continue
+            if not readable[place] or read[item] == [part["file"] for part in orjson.loads(self._origins[i])]:
+                found[place] = i
+        return found
+
+    @property
+    def shared(self) -> list[int]:
+        """The shards of the plan that are shards of the earlier cache."""
+        return [g for g in range(self._plan.shards) if self._shard(g) is not None]
+
+    def _shard(self, g: int) -> int | None:
+        """Return the shard of the earlier cache that shard `g` of the plan is equal to, or None."""
+        k, numbers = self._root.shard_samples, self.numbers[self._plan.shard(g)]
+        first = int(numbers[0])
+        if k != self._plan.k or first < 0 or first % k or len(numbers) != min(k, self._root.samples - first):
+            return None
+        return first // k if (np.diff(numbers) == 1).all() else None
+
+    # ------------------------------------------------------------------------------------------ whole shards
+
+    @contextmanager
+    def linking(self, stage: Staging, todo: Iterable[int]) -> Iterator[Callable[[], dict[int, Record]]]:
+        """Give an unfinished build the shards that it would make again, and read them while it makes the others.
+
+        Args:
+            stage: the build's folder.
+            todo: shards that are `shared`.
+
+        Returns:
+            What returns the records of all that are what the earlier manifest promises; the others count as lost, and
+            their samples as not the same.
+
+        Raises:
+            OutOfSpaceError: a copy, made where links are refused, does not fit on the disk.
+            SyncFailedError: the device did not take one.
+
+        Notes:
+            Links are not synced: what they point to was durable before its cache was published.
+        """
+        pairs = [(g, before) for g in todo if (before := self._shard(g)) is not None]
+        linked = [pair for pair in pairs if self._linked(stage, *pair)]
+        threads = ThreadPoolExecutor(_READERS)
+        try:
+            read = [threads.submit(self._proven, stage, *pair) for pair in linked]
+
+            def records() -> dict[int, Record]:
+                found = {one.g: one for future in read if (one := future.result()) is not None}
+                self.reuse.linked += len(found)
+                lost = [g for g, _ in pairs if g not in found]
+                stage.drop_linked(self._plan, lost)
+                self.lose(lost)
+                return found
+
+            yield records
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+    def lose(self, shards: Sequence[int]) -> None:
+        """Note that these shards of the plan cannot have what the earlier cache should have given."""
+        for g in shards:
+            self.numbers[self._plan.shard(g)] = -1
+        self.reuse.lost += shards
+
+    def _files(self, g: int, before: int) -> Iterator[tuple[str, str]]:
+        """Yield each file of shard `before` and what it is called as shard `g`."""
+        for name, spec in self._plan.specs.items():
+            path = layout.field_path(name)
+            yield f"{path}/{shard_file(before, spec)}", f"{path}/{shard_file(g, spec)}"
+
+    def _linked(self, stage: Staging, g: int, before: int) -> bool:
+        for source, target in self._files(g, before):
+            for place in (stage.shards, stage.linked):
+                fsops.remove_file(place / target)  # of a run that was killed before it wrote the record
+            try:
+                if self._place.store.size(source) != self._place.files[source][0]:  # a link, a pipe
+                    return False
+                fsops.link_or_copy(self.folder / source, stage.linked / target)
+            except (OutOfSpaceError, SyncFailedError):
+                raise
+            except StorageError:  # it is not there, or cannot be read
+                return False
+        return True
+
+    def _proven(self, stage: Staging, g: int, before: int) -> Record | None:
+        """Write and return the record of a shard that is linked; None where its bytes are not those that were written.
+
+        Raises:
+            StorageError: the record cannot be written.
+        """
+        found = None
+        with suppress(*_UNUSABLE):  # it, or the digests of its chunks, cannot be read
+            found = self._record(stage.linked, g, before)
+        if found is None or not provenance.fits(found, self._plan):  # the earlier cache may be anybody's
+            return None
+        provenance.write(stage.records, found)
+        return found
+
+    def _record(self, linked: Path, g: int, before: int) -> Record | None:
+        part = slice(before * self._root.shard_samples, (before + 1) * self._root.shard_samples)
+        files, chunks, sizes, ragged = {}, {}, {}, {}
+        for (name, spec), (source, target) in zip(self._plan.specs.items(), self._files(g, before), strict=True):
+            grid = self._grid(name)
+            size, digest = self._place.files[source]
+            whole, head, index = _digests(linked / target, size, layout.index_bytes(grid))
+            sizes[name] = _sizes(index)
+            if whole != digest or index != layout.pack_index(grid, sizes[name]):
+                return None
+            first = before * grid.chunks_per_shard
+            if name not in self._chunks:
+                self._chunks[name] = self._table(layout.digests_path(layout.field_path(name)), "<u8")
+            chunks[name] = self._chunks[name][first : first + len(sizes[name])]
+            files[name] = size, digest
+            if spec.dim is not None:  # its index depends on other shards
+                files[name], ragged[name] = (size - len(index), head), (size, digest)
+        texts = [text if ok else b"" for text, ok in zip(self._origins[part], self._readable[part], strict=True)]
+        refused = np.flatnonzero(self._readable[part] & ~self._made[part]).tolist()
+        return Record(
+            g, self._made[part], self._digests[part], {n: mask[part] for n, mask in self._present.items()},
+            {dim: lengths[part] for dim, lengths in self._lengths.items()}, files, chunks, sizes,
+            np.frombuffer(b"".join(texts), np.uint8), np.array([len(text) for text in texts], np.int64),
+            [(place, self._reasons[part.start + place]) for place in refused], ragged,
+        )  # fmt: skip
+
+    def _grid(self, name: str) -> layout.Grid:
+        root = self._root
+        return layout.field_grid(self._plan.specs[name], root.samples, root.shard_samples, root.dims)
+
+    # ------------------------------------------------------------------------------------------ samples that moved
+
+    def copies(self, g: int) -> dict[str, Any] | None:
+        """Return what of shard `g` is to be copied, as a task says it, or None.
+
+        Returns:
+            made: places in the shard and numbers in the earlier cache of samples; refused: place, number and reason of
+            those that could not be made there either.
+        """
+        numbers = self.numbers[self._plan.shard(g)]
+        places = np.flatnonzero(numbers >= 0)
+        made = self._made[numbers[places]]
+        pairs = zip(places[~made].tolist(), numbers[places[~made]].tolist(), strict=True)
+        refused = [[place, i, self._reasons[i]] for place, i in pairs if i in self._reasons]
+        if not made.any() and not refused:
+            return None
+        return {"made": [places[made].tolist(), numbers[places[made]].tolist()], "refused": refused}
+
+    def gave(self, shards: Iterable[int]) -> None:
+        """Note that what `copies` says of these shards was copied."""
+        for g in shards:
+            numbers = self.numbers[self._plan.shard(g)]
+            self.reuse.copied += int(self._readable[numbers[numbers >= 0]].sum())
+
+
+def _digests(path: Path, size: int, index: int) -> tuple[str, str, bytes]:
+    """Return the digests of a shard and of all but its index, and the index; it is read once."""
+    with os.fdopen(open_regular(path), "rb", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size != size:
+            return "", "", b""
+        file.seek(size - index)
+        tail = file.read()
+    hasher = digest_head(path, size - index)
+    head = hasher.hexdigest()
+    hasher.update(tail)
+    return hasher.hexdigest(), head, tail
+
+
+def _sizes(index: bytes) -> Array:
+    """Return the stored sizes of the inner chunks that an index says are there: uint64 (chunks)."""
+    entries = np.frombuffer(index[:-4], "<u8").reshape(-1, 2)
+    sizes: Array = entries[entries[:, 0] != layout.ABSENT, 1]
+    return sizes

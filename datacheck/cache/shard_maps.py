@@ -1,0 +1,248 @@
+"""Numbers of samples, and the runs of rows that they stand for."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+
+from datacheck.cache.addresses import Range
+from datacheck.cache.layout import Grid
+from datacheck.cache.problem import corrupt
+from datacheck.cache.store import Folder, Store
+from datacheck.runtime.aligned import empty
+
+Array = np.ndarray[Any, Any]
+
+_INT64 = np.dtype(np.int64)
+_LARGEST = 2**63 - 1
+
+
+def sample_numbers(indices: Sequence[int] | Array) -> Array:
+    """Return whole numbers as int64.
+
+    Raises:
+        IndexError: one is beyond 2**63.
+        TypeError: they are none (a bool mask, floats, a slice), or no list of them.
+    """
+    numbers = np.asarray(indices)
+    if numbers.dtype == _INT64 and numbers.ndim == 1:
+        return numbers
+    if numbers.size and numbers.dtype.kind not in "iu":
+        found = type(numbers.flat[0]).__name__ if numbers.dtype == object else numbers.dtype
+        msg = f"indices are whole numbers of 64 bits, not {found}"
+        raise TypeError(msg)
+    if numbers.dtype == np.uint64 and numbers.size and numbers.max() > _LARGEST:  # else it would count from the end
+        msg = f"index {numbers.max()} is out of range"
+        raise IndexError(msg)
+    if numbers.ndim != 1:
+        msg = f"indices of {numbers.ndim} axes; a list of whole numbers is wanted"
+        raise TypeError(msg)
+    return numbers.astype(np.int64, copy=False)
+
+
+def all_below(numbers: Array, limit: int) -> bool:
+    """Tell whether int64 numbers are all in [0, limit)."""
+    inside = numbers.view(np.uint64) < limit  # those below 0 are large ones
+    return b"\0" not in inside.tobytes()  # for a batch, half the time of `all`
+
+
+def runs(start: Array, length: Array, shard: int) -> Array:
+    """Return where runs of rows that lie one behind the other in one shard begin: each run is copied at once."""
+    new = (start[1:] != start[:-1] + length[:-1]) | (start[1:] % shard == 0)
+    return np.flatnonzero(np.concatenate([np.ones(min(1, len(start)), dtype=bool), new]))
+
+
+def cut(values: Array, lengths: Array) -> list[bytes]:
+    """Return the bytes of each text of texts that lie one behind the other."""
+    whole = values.tobytes()
+    return [whole[start:end] for start, end in _between(lengths)]
+
+
+def parts(values: Array, lengths: Array) -> list[memoryview]:
+    """Return each text of texts that lie one behind the other, where it lies."""
+    whole = values.data
+    return [whole[start:end] for start, end in _between(lengths)]
+
+
+def _between(lengths: Array) -> Iterator[tuple[int, int]]:
+    ends = np.cumsum(lengths).tolist()
+    return zip([0, *ends], ends, strict=False)
+
+
+def chunks_of(starts: Array, lengths: Array, chunk: int) -> Array:
+    """Return the inner chunks that rows [starts[i], starts[i] + lengths[i]) lie in, some of them twice."""
+    first, last = starts // chunk, (starts + lengths - 1) // chunk
+    counts = np.where(lengths > 0, last - first + 1, 0)
+    inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    found: Array = np.repeat(first, counts) + inside
+    return found
+
+
+_AHEAD = 1 << 20  # bytes: of more at once Linux reads no more ahead than the disk takes in one request
+
+
+class Rows(Protocol):
+    """How the rows of one array are had."""
+
+    def take(self, indices: Array, out: Array) -> None:
+        """Copy the rows at `indices` into `out`, in that order."""
+
+    def span(self, start: int, stop: int, out: Array) -> None:
+        """Copy rows [start, stop), which lie in one shard, into `out`."""
+
+    def chunk(self, number: int) -> Any:
+        """Return the bytes of an inner chunk."""
+
+
+class MappedRows:
+    """Rows through one memory map over all shard files.
+
+    Args:
+        grid: how the array is cut.
+        store: where the shard files are.
+        files: their paths in it, in order.
+        used: present inner chunks of each shard.
+
+    Raises:
+        OSError: the operating system grants no (further) map.
+        CorruptionError: a file is no plain one any more, or shorter than its chunks.
+
+    Notes:
+        Shards whose size is a multiple of a page lie behind each other without a gap, and the whole array is one
+        contiguous array. Others start at the next page. Rows of absent chunks are not mapped. Valid in forked
+        children, too.
+    """
+
+    def __init__(self, grid: Grid, store: Folder, files: Sequence[str], used: Sequence[int]) -> None:
+        self._grid = grid
+        size = grid.shard * grid.row_bytes
+        stride = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        span = Range(max(1, stride * len(files)))
+        for g, path in enumerate(files):
+            length = used[g] * grid.chunk_bytes
+            if length:
+                file = store.descriptor(path)
+                if os.fstat(file.number).st_size < length:  # a map behind its end would end the process
+                    raise corrupt(store.where, path, "ends too early")
+                span.place(g * stride, length, file.number)
+        dtype = np.dtype(grid.dtype).newbyteorder("<")
+        self._span, self._bytes = span, np.asarray(span)
+        self._stride, self._chunks, self._chunk_bytes = stride, grid.chunks_per_shard, grid.chunk_bytes
+        shape = (len(files), grid.shard, *grid.item)
+        item = np.empty(grid.item, dtype).strides
+        self._shards: Array = np.ndarray(shape, dtype, self._bytes, strides=(stride, grid.row_bytes, *item))
+        flat = (len(files) * grid.shard, *grid.item)
+        self._rows: Array | None = np.ndarray(flat, dtype, self._bytes) if stride == size else None
+
+    def take(self, indices: Array, out: Array) -> None:
+        """See `Rows`."""
+        if self._rows is not None:
+            np.take(self._rows, indices, axis=0, out=out, mode="clip")  # "raise" would gather into a second buffer
+        else:
+            out[...] = self._shards[indices // self._grid.shard, indices % self._grid.shard]
+
+    def span(self, start: int, stop: int, out: Array) -> None:
+        """See `Rows`."""
+        g, first = divmod(start, self._grid.shard)
+        out[...] = self._shards[g, first : first + stop - start]
+
+    def forget(self) -> None:
+        """Let the pages that were read no longer count as this process's."""
+        self._span.forget()
+
+    def view(self, start: int, stop: int) -> Array:
+        """Return rows [start, stop), which lie in one shard, where they lie: read-only, as the map is."""
+        g, first = divmod(start, self._grid.shard)
+        found: Array = self._shards[g, first : first + stop - start]
+        return found
+
+    def chunk(self, number: int) -> Any:
+        """See `Rows`."""
+        g, j = divmod(number, self._chunks)
+        start = g * self._stride + j * self._chunk_bytes
+        return self._bytes[start : start + self._chunk_bytes]
+
+    def will_need(self, chunks: Array) -> None:
+        """Have inner chunks, in ascending order, read ahead together: a copy would wait for one after the other."""
+        if chunks.size:
+            g, j = np.divmod(chunks, self._chunks)
+            size, starts = self._grid.chunk_bytes, g * self._stride + j * self._grid.chunk_bytes
+            new = np.flatnonzero(np.diff(starts, prepend=starts[0] - size - 1) != size)  # neighbours in one go
+            ends = starts[np.append(new[1:], len(starts)) - 1] + size
+            for start, end in zip(starts[new].tolist(), ends.tolist(), strict=True):
+                for at in range(start, end, _AHEAD):
+                    self._span.will_need(at, min(_AHEAD, end - at))
+
+
+class ReadRows:
+    """Rows through positioned reads of a store, for places where a map could lose its file.
+
+    Args:
+        grid: how the array is cut.
+        store: where the shard files are.
+        files: their paths in it, in order.
+    """
+
+    def __init__(self, grid: Grid, store: Store, files: Sequence[str]) -> None:
+        self._grid, self._store, self._files = grid, store, files
+
+    def _read(self, g: int, offset: int, view: memoryview) -> None:
+        self._store.read_into(self._files[g], offset, view)
+
+    def take(self, indices: Array, out: Array) -> None:
+        """See `Rows`."""
+        if not out.flags.c_contiguous:  # else the rows would go into a copy of it
+            msg = "rows are read into C-contiguous arrays only"
+            raise ValueError(msg)
+        raw, size, shard = out.reshape(-1).view(np.uint8).data, self._grid.row_bytes, self._grid.shard
+        order = np.argsort(indices, kind="stable")  # ascending offsets: read-ahead helps
+        rows = indices[order]
+        apart = (np.diff(rows) != 1) | (np.diff(order) != 1) | (rows[1:] % shard == 0)
+        firsts = np.flatnonzero(np.concatenate([np.ones(min(1, len(rows)), bool), apart]))
+        for i, count in zip(firsts.tolist(), np.diff([*firsts, len(rows)]).tolist(), strict=True):
+            (g, row), to = divmod(int(rows[i]), shard), int(order[i])
+            self._read(g, row * size, raw[to * size : (to + count) * size])
+
+    def span(self, start: int, stop: int, out: Array) -> None:
+        """See `Rows`."""
+        g, row = divmod(start, self._grid.shard)
+        if stop > start:
+            self._read(g, row * self._grid.row_bytes, memoryview(out.data).cast("B"))
+
+    def chunk(self, number: int) -> Any:
+        """See `Rows`."""
+        g, j = divmod(number, self._grid.chunks_per_shard)
+        raw = empty([self._grid.chunk_bytes], np.uint8)
+        self._read(g, j * self._grid.chunk_bytes, raw.data)
+        return raw
+
+
+class HeldRows:
+    """Rows of a table that is held in memory.
+
+    Args:
+        grid: how the array is cut: one shard, or none.
+        raw: that shard's file.
+    """
+
+    def __init__(self, grid: Grid, raw: bytes) -> None:
+        self._grid, self._raw = grid, np.frombuffer(raw, np.uint8)
+        dtype = np.dtype(grid.dtype).newbyteorder("<")
+        self._rows: Array = self._raw[: prod(grid.shape) * dtype.itemsize].view(dtype).reshape(grid.shape)
+
+    def take(self, indices: Array, out: Array) -> None:
+        """See `Rows`."""
+        np.take(self._rows, indices, axis=0, out=out, mode="clip")
+
+    def span(self, start: int, stop: int, out: Array) -> None:
+        """See `Rows`."""
+        out[...] = self._rows[start:stop]
+
+    def chunk(self, number: int) -> Any:
+        """See `Rows`."""
+        return self._raw[number * self._grid.chunk_bytes : (number + 1) * self._grid.chunk_bytes]

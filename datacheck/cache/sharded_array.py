@@ -1,0 +1,761 @@
+"""Where the inner chunks of a shard lie: its index, checked against the file before anything relies on it."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+from weakref import proxy
+
+import google_crc32c
+import numpy as np
+
+from datacheck.cache import layout, parsing
+from datacheck.cache.codec import PLAIN, Codec, most_stored
+from datacheck.cache.concurrent_map import alongside
+from datacheck.cache.layout import Grid
+from datacheck.cache.manifest import Place
+from datacheck.cache.problem import Problem
+from datacheck.cache.shard_maps import HeldRows, MappedRows, ReadRows, Rows, chunks_of
+from datacheck.cache.store import Folder, Store
+from datacheck.errors import CorruptionError, UsageError
+from datacheck.runtime.aligned import empty
+from datacheck.runtime.hashing import digest64, digests64
+
+Array = np.ndarray[Any, Any]
+
+
+def read_index(place: Place, store: Store, name: str, grid: Grid, *, first: bool = False) -> Array:
+    """Return offset and stored size of each inner chunk of a shard file, `layout.ABSENT` twice for an absent one.
+
+    Shapes:
+        returns: uint64 (inner chunks, 2) [bytes]
+
+    Args:
+        place: the cache.
+        store: where it is read from.
+        name: path of the shard.
+        grid: how the array is cut.
+        first: whether the index lies at the beginning of the file; else at its end.
+
+    Raises:
+        CorruptionError: the size or the crc32c is wrong, the index points outside of the file, or a chunk has more
+            bytes than any codec makes of it.
+    """
+    size, said = layout.index_bytes(grid), place.files.get(name, (-1, ""))[0]
+    length = store.size(name)
+    if length is None:
+        place.fail(f"{name}: missing")
+    if length != said:
+        what = f"{length:,} bytes, the manifest says {said:,}" if length >= 0 else "no plain file"
+        place.fail(f"{name}: {what}")
+    raw = bytearray(min(size, length))
+    store.read_into(name, 0 if first else length - len(raw), memoryview(raw))
+    if len(raw) < size or struct.pack("<I", google_crc32c.value(bytes(raw[:-4]))) != raw[-4:]:
+        place.fail(f"{name}: the crc32c of the shard index does not match")
+    index = np.frombuffer(raw[:-4], dtype="<u8").reshape(-1, 2)
+    present = index[index[:, 0] != layout.ABSENT]
+    room = np.uint64(length - (0 if first else size))
+    if (present[:, 0] > room).any() or (present[:, 1] > room - present[:, 0]).any():
+        place.fail(f"{name}: the shard index points outside of the file")
+    check_stored(place, name, grid, present[:, 1])
+    return index
+
+
+def check_stored(place: Place, name: str, grid: Grid, sizes: Array) -> None:
+    """Fail where chunks have more bytes than a codec makes of them: reading would take longer than what is served.
+
+    Shapes:
+        sizes: uint64 (inner chunks) [bytes] as stored
+    """
+    most = most_stored(grid.chunk_bytes)
+    if len(sizes) and int(sizes.max()) > most:
+        what = f"a chunk of {int(sizes.max()):,} bytes; at most {most:,} are read of {grid.chunk_bytes:,} decoded"
+        place.fail(f"{name}: {what}")
+
+
+def chunk_sizes(place: Place, store: Store, path: str, grid: Grid, g: int) -> tuple[Array, bool]:
+    """Return the stored size of each inner chunk that shard `g` holds, and whether they lie as this format says.
+
+    Raises:
+        CorruptionError: see `read_index`.
+    """
+    name = f"{path}/{grid.shard_file(g)}"
+    index = read_index(place, store, name, grid)
+    sizes = index[index[:, 0] != layout.ABSENT, 1]
+    whole = sum(sizes.tolist()) + layout.index_bytes(grid) == place.files[name][0]
+    return sizes, whole and index.tobytes() == layout.pack_index(grid, sizes)[:-4]
+
+
+def table_bytes(dtype: str, rows: int) -> int:
+    """Return how many bytes the file of a table of so many rows has at most, however its inner chunks are cut."""
+    return rows * (np.dtype(dtype).itemsize + 16) + 2 * layout.CHUNK_BYTES
+
+
+_BLOCK_BYTES = 32 << 20  # stored, that are asked for together
+
+
+class ChunkRows:
+    """Rows of inner chunks that are fetched whole; those of one call are asked for together, each once.
+
+    Args:
+        grid: how the array is cut.
+        codec: what each chunk went through.
+        store: where the shard files are.
+        files: their paths in it, in order.
+        sizes: stored size of the present inner chunks of each shard, which lie one behind the other.
+        check: called with the number of a chunk and its bytes (None: they do not decode) before any of it is served;
+            raises where it must not be.
+
+    Notes:
+        Holds the last chunk of several rows that it served, where that has 64 KiB or less. Threads may share it.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        codec: Codec,
+        store: Store,
+        files: Sequence[str],
+        sizes: Sequence[Array],
+        check: Callable[[int, Array | None], None],
+    ) -> None:
+        self._grid, self._codec, self._store, self._files, self._check = grid, codec, store, files, check
+        self._ends = [np.cumsum(some, dtype=np.int64) for some in sizes]
+        self._last: tuple[int, Array] | None = None
+
+    def take(self, indices: Array, out: Array) -> None:
+        """See `Rows`."""
+        order = np.argsort(indices, kind="stable")
+        numbers = indices[order] // self._grid.chunk
+        groups = np.split(order, np.flatnonzero(np.diff(numbers)) + 1) if order.size else []
+        wanted = [int(indices[some[0]]) // self._grid.chunk for some in groups]
+        for number, rows, some in zip(wanted, self._served(wanted), groups, strict=True):
+            out[some] = rows[indices[some] - number * self._grid.chunk]
+
+    def span(self, start: int, stop: int, out: Array) -> None:
+        """See `Rows`."""
+        self.spans(np.array([start]), np.array([stop - start]), out, np.zeros(1, np.int64))
+
+    def spans(self, starts: Array, lengths: Array, out: Array, at: Array) -> None:
+        """Copy rows [starts[i], starts[i] + lengths[i]) to out[at[i]:], for every i."""
+        size = self._grid.chunk
+        first = starts // size
+        counts = np.where(lengths > 0, (starts + lengths - 1) // size - first + 1, 0)
+        span = np.repeat(np.arange(len(starts)), counts)
+        number = np.repeat(first, counts) + np.arange(len(span)) - np.repeat(np.cumsum(counts) - counts, counts)
+        order = np.argsort(number, kind="stable")
+        span, number = span[order], number[order]
+        low = np.maximum(starts[span], number * size)
+        high = np.minimum((starts + lengths)[span], (number + 1) * size)
+        to, inside = at[span] + low - starts[span], low - number * size
+        cuts = np.flatnonzero(np.diff(number)) + 1
+        groups = np.split(np.arange(len(span)), cuts) if len(span) else []
+        for rows, some in zip(self._served([int(number[group[0]]) for group in groups]), groups, strict=True):
+            for i in some.tolist():
+                count = high[i] - low[i]
+                out[to[i] : to[i] + count] = rows[inside[i] : inside[i] + count]
+
+    def chunk(self, number: int) -> Any:
+        """See `Rows`; decoded.
+
+        Raises:
+            CorruptionError: it does not decode.
+        """
+        (stored,) = self._store.parts([self._part(number)])
+        return self._decoded(stored)
+
+    def _part(self, number: int) -> tuple[str, int, int]:
+        g, j = divmod(number, self._grid.chunks_per_shard)
+        start = int(self._ends[g][j - 1]) if j else 0
+        return self._files[g], start, int(self._ends[g][j]) - start
+
+    def _decoded(self, stored: memoryview) -> Array:
+        if self._codec == PLAIN:
+            return np.frombuffer(stored, np.uint8)
+        raw: Array = np.empty(self._grid.chunk_bytes, np.uint8)
+        self._codec.decode(stored, raw.data)
+        return raw
+
+    def _served(self, numbers: Sequence[int]) -> Iterator[Array]:
+        """Yield the rows of chunks, given in ascending order."""
+        dtype = np.dtype(self._grid.dtype).newbyteorder("<")
+        for raw in self._raw(numbers):
+            yield raw.view(dtype).reshape(self._grid.chunk, *self._grid.item)
+
+    def _raw(self, numbers: Sequence[int]) -> Iterator[Array]:
+        last, todo = self._last, list(numbers)
+        if last is not None and todo and last[0] == todo[0]:
+            self._check(*last)
+            yield last[1]
+            del todo[0]
+        for block in self._blocks(todo):
+            for number, stored in zip(block, self._store.parts([self._part(n) for n in block]), strict=True):
+                raw = self._checked(number, stored)
+                # one row may be of any size, and other writers make larger chunks; there may be thousands of fields
+                if self._grid.chunk > 1 and raw.nbytes <= layout.CHUNK_BYTES:
+                    self._last = number, raw
+                yield raw
+
+    def _blocks(self, numbers: Sequence[int]) -> Iterator[list[int]]:
+        block: list[int] = []
+        size = 0
+        for number in numbers:
+            stored = self._part(number)[2]
+            if block and size + stored > _BLOCK_BYTES:
+                yield block
+                block, size = [], 0
+            block.append(number)
+            size += stored
+        if block:
+            yield block
+
+    def _checked(self, number: int, stored: memoryview) -> Array:
+        """Return a chunk that is what was written: if need be not of a copy that lies nearer, but of the file."""
+        try:
+            return self._good(number, stored)
+        except CorruptionError:
+            if not self._store.discard(self._part(number)[0]):
+                raise
+        (again,) = self._store.parts([self._part(number)])
+        return self._good(number, again)
+
+    def _good(self, number: int, stored: memoryview) -> Array:
+        try:
+            raw = self._decoded(stored)
+        except CorruptionError:
+            self._check(number, None)
+            raise
+        self._check(number, raw)
+        return raw
+
+
+_INDEX = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """How the chunks of an array are named and stored.
+
+    Args:
+        codec: what each chunk went through.
+        separator: between the parts of a file's name.
+        sharded: whether a file holds several chunks and their index; else one.
+        first: whether the index lies at the beginning of the file.
+    """
+
+    codec: Codec
+    separator: str = "."
+    sharded: bool = True
+    first: bool = False
+
+    def files(self, path: str, grid: Grid) -> Iterator[str]:
+        """Yield the shard files of an array, in order."""
+        first, last = f"{path}/c{self.separator}", f"{self.separator}0" * len(grid.item)
+        return (f"{first}{g}{last}" for g in range(grid.shards))
+
+
+def chain_of(document: Mapping[str, Any]) -> tuple[Grid, Chain]:
+    """Return how an array is cut and stored.
+
+    Raises:
+        KeyError, TypeError, ValueError: in a way that is not read here.
+    """
+    shape, regular = document["shape"], document["chunk_grid"]
+    shard = regular["configuration"]["chunk_shape"]
+    codecs = document["codecs"]
+    sharded = len(codecs) == 1 and codecs[0]["name"] == "sharding_indexed"
+    inner = codecs[0]["configuration"] if sharded else {"chunk_shape": shard, "codecs": codecs, "index_codecs": _INDEX}
+    chunk, at = inner["chunk_shape"], inner.get("index_location", "end")
+    if regular["name"] != "regular" or shard[1:] != shape[1:] or chunk[1:] != shape[1:]:
+        msg = f"cut into {shard} and {chunk}; only the first axis of {shape} may be cut"
+        raise ValueError(msg)
+    if inner["index_codecs"] != _INDEX or at not in {"start", "end"}:
+        msg = "an index that is not bytes and crc32c"
+        raise ValueError(msg)
+    grid = Grid(layout.type_of(document), tuple(shape), shard[0], chunk[0])
+    return grid, Chain(_codec(inner["codecs"], grid), _separator(document), sharded, at == "start")
+
+
+def _codec(codecs: Any, grid: Grid) -> Codec:
+    """Return the codec of inner codecs: only those of this format."""
+    plain = [{"name": "bytes", "configuration": {"endian": "little"}}]
+    if np.dtype(grid.dtype).itemsize == 1:
+        plain.append({"name": "bytes"})
+    codec = Codec.of(codecs[1:]) if codecs[:1] and codecs[0] in plain else None
+    if codec is None:
+        names = ", ".join(str(one["name"] if isinstance(one, Mapping) else one)[:40] for one in codecs[:4])
+        msg = f"codecs {names}; a cache holds little-endian bytes, plain or in zstd with a checksum"
+        raise ValueError(msg)
+    return codec
+
+
+def _separator(document: Mapping[str, Any]) -> str:
+    encoding = document["chunk_key_encoding"]
+    separator = encoding.get("configuration", {}).get("separator", "/")
+    if encoding["name"] != "default" or separator not in {"/", "."}:
+        msg = f"chunk_key_encoding {str(encoding)[:80]}"
+        raise ValueError(msg)
+    return str(separator)
+
+
+def _absent(index: Array) -> Array:
+    """Return which chunks are of the fill value: those that are not stored, and those of no bytes."""
+    found: Array = (index[:, 0] == layout.ABSENT) | (index[:, 1] == 0)
+    return found
+
+
+def _check_apart(place: Place, name: str, stored: Array) -> None:
+    """Fail where a byte of a file belongs to several chunks: a small file would be any number of rows."""
+    stored = stored[np.argsort(stored[:, 0], kind="stable")]
+    if (stored[1:, 0] < (stored[:, 0] + stored[:, 1])[:-1]).any():
+        place.fail(f"{name}: the shard index has chunks that lie over each other")
+
+
+class ForeignRows(ChunkRows):
+    """Rows of files whose chunks lie in any order, with anything between them; an absent chunk is of the fill value.
+
+    Args:
+        grid: how the array is cut.
+        chain: how its chunks are stored.
+        place: the cache, in a folder.
+        path: of the array.
+        store: where the files are read from.
+        check: see `ChunkRows`.
+
+    Raises:
+        CorruptionError: a file is missing, or its index is damaged or makes no sense.
+    """
+
+    def __init__(
+        self, grid: Grid, chain: Chain, place: Place, path: str, store: Store,
+        check: Callable[[int, Array | None], None],
+    ) -> None:  # fmt: skip
+        files = list(chain.files(path, grid))
+        super().__init__(grid, chain.codec, store, files, [], check)
+        if chain.sharded:
+            self._index = [read_index(place, store, name, grid, first=chain.first) for name in files]
+            for name, index in zip(files, self._index, strict=True):
+                _check_apart(place, name, index[~_absent(index)])
+        else:
+            sizes = [place.files.get(name, (-1, ""))[0] for name in files]
+            missing = next((name for name, size in zip(files, sizes, strict=True) if size < 0), None)
+            if missing is not None:
+                place.fail(f"{missing}: missing")
+            self._index = [np.array([[0, size]], np.uint64) for size in sizes]
+            for name, index in zip(files, self._index, strict=True):
+                check_stored(place, name, grid, index[:, 1])
+        most = parsing.ABSENT_BYTES if path.startswith("fields/") else parsing.ABSENT_TABLE_BYTES
+        absent = sum(int(_absent(index).sum()) for index in self._index) * grid.chunk_bytes
+        if absent > most:
+            place.fail(f"{path}: {absent:,} bytes of chunks that are not stored; at most {most:,}")
+
+    def _part(self, number: int) -> tuple[str, int, int]:
+        g, j = divmod(number, self._grid.chunks_per_shard)
+        start, size = self._index[g][j].tolist()
+        return (self._files[g], 0, 0) if start == layout.ABSENT else (self._files[g], start, size)
+
+    def _decoded(self, stored: memoryview) -> Array:
+        if not len(stored):
+            return layout.fill_array(self._grid.dtype, (self._grid.chunk, *self._grid.item)).reshape(-1).view(np.uint8)
+        if self._codec == PLAIN and len(stored) != self._grid.chunk_bytes:
+            msg = f"{len(stored):,} bytes where a chunk has {self._grid.chunk_bytes:,}"
+            raise CorruptionError(msg)
+        return super()._decoded(stored)
+
+
+_OPEN_FILES = 127  # of one array that is read and not mapped, and their folder
+_ALONGSIDE = 16  # requests for indices
+_RATIO = 1 << 15  # zstd stores equal bytes in blocks of 4 bytes for 128 KiB
+_CHECKED = 1 << 23  # bytes that are digested while they still lie in a near cache
+_FETCHED = ("fields/", layout.sample_path("key"), layout.sample_path("origin"))  # by chunks; all else is small
+
+
+def _check_codec(path: str, codec: Codec) -> None:
+    """Raise `ValueError` where a table is compressed: a cache has as many samples as bytes of tables, or nearly."""
+    if codec != PLAIN and not path.startswith("fields/"):
+        msg = f"codec {codec}; only fields may be compressed"
+        raise ValueError(msg)
+
+
+class StoredArray:
+    """One array of a cache.
+
+    Args:
+        place: where the cache is and how it is read.
+        path: the array's path in it.
+        document: its ``zarr.json``.
+        samples_of: says which samples a range of rows belongs to, for messages.
+        ragged: whether shards may hold fewer rows than their share.
+
+    Notes:
+        Opened when first used. A forked child uses the maps of its parent.
+    """
+
+    def __init__(
+        self, place: Place, path: str, document: Mapping[str, Any], samples_of: Callable[[str, int, int], str], *,
+        ragged: bool = False,
+    ) -> None:  # fmt: skip
+        self._place, self.path, self._samples_of, self._ragged = place, path, samples_of, ragged
+        ours = layout.grid_of(document)
+        self._foreign, self._always = ours is None, place.verify == "always"
+        with place.sound(f"{path}/{layout.ZARR}"):
+            self.grid, self._chain = chain_of(document) if ours is None else (ours[0], Chain(ours[1]))
+            parsing.check_chunk(self.grid)
+            _check_codec(path, self._chain.codec)
+        self.codec = self._chain.codec
+        self.dtype, self._row_bytes = np.dtype(self.grid.dtype).newbyteorder("<"), self.grid.row_bytes
+        self.chunks = -(-self.grid.shape[0] // self.grid.chunk)
+        if self.chunks > place.size:  # before memory is taken for it
+            place.fail(f"{path}/{layout.ZARR}: {self.chunks:,} chunks, more than the cache has bytes")
+        said = place.files.get(self._digest_file, (0, ""))[0]
+        if 8 * self.chunks > said and not path.startswith("digests/"):
+            place.fail(f"{path}/{layout.ZARR}: {self.chunks:,} chunks, and {self._digest_file} has {said:,} bytes")
+        self.seen: Array = np.zeros(self.chunks, np.uint8)  # 1: checked. `Cache` puts it in memory that forks share
+
+    @property
+    def files(self) -> Iterator[str]:
+        """The shard files, in order: before it is known that they are there, a document may say of any number."""
+        return self._chain.files(self.path, self.grid)
+
+    @property
+    def _digest_file(self) -> str:
+        return f"{layout.digests_path(self.path)}/{layout.table_grid('uint64', self.chunks).shard_file(0)}"
+
+    @cached_property
+    def _sizes(self) -> list[Array]:
+        """Stored sizes of the present inner chunks of each shard; opening the array checks every shard's index.
+
+        Raises:
+            CorruptionError: an index is damaged or a chunk is missing.
+        """
+        grid, share = self.grid, self.grid.chunks_per_shard
+        if self._foreign:
+            return [layout.plain_sizes(grid, min(share, self.chunks - g * share)) for g in range(grid.shards)]
+        if self.codec == PLAIN and self._place.store.folder is None:  # each chunk is checked by its digest as it comes
+            found = [(self._said_sizes(g), True) for g in range(grid.shards)]
+        else:
+            found = self._indexed()
+        self._foreign = not all(ours for _, ours in found)
+        for g, (sizes, _) in enumerate(found):
+            if self.codec == PLAIN and (sizes != grid.chunk_bytes).any():
+                self._place.fail(f"{self.path}/{grid.shard_file(g)}: its chunks are not of {grid.chunk_bytes:,} bytes")
+            expected = min(share, self.chunks - g * share)
+            if len(sizes) != expected and not self._ragged:
+                self._place.fail(f"{self.path}/{grid.shard_file(g)}: holds {len(sizes)} of {expected} chunks")
+        return [sizes for sizes, _ in found]
+
+    def _indexed(self) -> list[tuple[Array, bool]]:
+        grid, place, store = self.grid, self._place, self._place.store
+        if store.folder is not None:
+            near = Folder(store.folder, 1)
+            return [chunk_sizes(place, near, self.path, grid, g) for g in range(grid.shards)]
+        return list(alongside(lambda g: chunk_sizes(place, store, self.path, grid, g), range(grid.shards), _ALONGSIDE))
+
+    def _said_sizes(self, g: int) -> Array:
+        """Return the sizes that chunks which are not compressed have in a shard of its size."""
+        name = f"{self.path}/{self.grid.shard_file(g)}"
+        payload = self._place.files.get(name, (-1, ""))[0] - layout.index_bytes(self.grid)
+        used, rest = divmod(payload, max(1, self.grid.chunk_bytes))
+        if payload < 0 or rest or used > self.grid.chunks_per_shard:
+            self._place.fail(f"{name}: no shard of this array has its size")
+        return layout.plain_sizes(self.grid, used)
+
+    @cached_property
+    def used_chunks(self) -> list[int]:
+        """Present inner chunks of each shard.
+
+        Raises:
+            CorruptionError: an index is damaged or a chunk is missing.
+        """
+        return [len(sizes) for sizes in self._sizes]
+
+    @cached_property
+    def used_rows(self) -> Array:
+        """Int64 (shards): rows that may be read of each shard."""
+        return np.asarray(self.used_chunks, dtype=np.int64) * self.grid.chunk
+
+    @cached_property
+    def held_rows(self) -> int:
+        """Rows of all shards that may be read."""
+        return int(self.used_rows.sum())
+
+    @cached_property
+    def most_rows(self) -> int:
+        """How many rows the files can hold at most, of their sizes alone: no file is opened."""
+        held = sum(self._place.files.get(name, (0, ""))[0] for name in self.files)
+        held *= 1 if self.codec == PLAIN else _RATIO
+        return min(self.chunks * self.grid.chunk, held // max(1, self._row_bytes))
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The rows, opened."""
+        used, store = self.used_chunks, self._place.store
+        names, folder = list(self.files), store.folder
+        if folder is None:
+            if self._foreign:
+                msg = f"{store.where}: {self.path} is not cut by this format; such are read in folders only. Copy it."
+                raise UsageError(msg)
+            if not self.path.startswith(_FETCHED):  # a table that each batch needs
+                return HeldRows(self.grid, self._table(names[0]) if names else b"")
+            return self._read(store, names)
+        near = Folder(folder, _OPEN_FILES)
+        if self._foreign:
+            return ForeignRows(self.grid, self._chain, self._place, self.path, near, self._check_weakly)
+        if self._place.mapped and self.codec == PLAIN:
+            # no more maps (vm.max_map_count) or addresses: positioned reads serve the same bytes
+            with contextlib.suppress(OSError):
+                return MappedRows(self.grid, near, names, used)
+        return self._read(near, names)
+
+    def _read(self, store: Store, names: list[str]) -> Rows:
+        if self.codec == PLAIN and store.folder is not None:
+            return ReadRows(self.grid, store, names)
+        return ChunkRows(self.grid, self.codec, store, names, self._sizes, self._check_weakly)
+
+    @property
+    def _check_weakly(self) -> Callable[[int, Array | None], None]:
+        return partial(StoredArray._check_decoded, proxy(self))  # no method: no cycle holds files and maps
+
+    def _table(self, name: str) -> bytes:
+        most = table_bytes(self.grid.dtype, self.grid.shape[0])
+        if self._place.verify != "manifest":
+            return self._place.read(name, most)
+        try:
+            raw = self._place.store.read(name, most)
+        except FileNotFoundError:
+            self._place.fail(f"{name}: missing")
+        if len(raw) != self._place.files.get(name, (-1, ""))[0]:
+            self._place.fail(f"{name}: {len(raw):,} bytes, the manifest says otherwise")
+        return raw
+
+    @cached_property
+    def expected(self) -> Array:
+        """Uint64 (inner chunks): the digests, checked against the manifest.
+
+        Raises:
+            CorruptionError: they are not what was written.
+        """
+        if self.chunks == 0:
+            return np.zeros(0, np.uint64)
+        raw = self._place.read(self._digest_file, table_bytes("uint64", self.chunks))
+        if len(raw) < self.chunks * 8:
+            self._place.fail(f"{self._digest_file}: too short for {self.chunks} digests")
+        return np.frombuffer(raw, dtype="<u8", count=self.chunks).astype(np.uint64, copy=False)
+
+    def room(self, out: Array | None, shape: tuple[int, ...]) -> Array:
+        """Return where so many rows go: `out`, or new memory where it is None.
+
+        Raises:
+            UsageError: `out` is of another shape or dtype, or not C-contiguous.
+        """
+        shape = (*shape, *self.grid.item)
+        out = empty(shape, self.dtype) if out is None else out
+        if out.shape != shape or out.dtype != self.dtype or not out.flags.c_contiguous:
+            msg = f"{self.path}: out is {out.dtype} {list(out.shape)}; contiguous {self.dtype} {list(shape)} is wanted"
+            raise UsageError(msg)
+        return out
+
+    def take(self, indices: Array, out: Array | None = None) -> Array:
+        """Return the rows at `indices`, in that order, copied.
+
+        Args:
+            indices: int64, each in [0, rows): the caller has checked it.
+            out: where to; made where it is None.
+
+        Raises:
+            CorruptionError: a chunk is not what was written.
+        """
+        out = self.room(out, (len(indices),))
+        chunks = indices // self.grid.chunk if self.grid.chunk > 1 else indices
+        if self._checks and len(indices) and (self._always or self._any_new(chunks)):
+            self._take_checked(indices, chunks, out)
+        else:
+            self.rows.take(indices, out)
+        return out
+
+    def _take_checked(self, indices: Array, chunks: Array, out: Array) -> None:
+        """Copy rows some at a time, so that they lie in a near cache when their chunks are digested."""
+        rows, size, numbers, found = self.rows, self._row_bytes, [], []
+        step = max(1, _CHECKED // max(1, size))
+        self._read_ahead(chunks)
+        for first in range(0, len(indices), step):
+            part = slice(first, first + step)
+            to, of = out[part], chunks[part]
+            if self.grid.chunk > 1:
+                of = self._due(np.unique(of))
+                found.append(digests64(map(rows.chunk, of.tolist())))
+            rows.take(indices[part], to)
+            if self.grid.chunk == 1:
+                found.append(digests64(np.ndarray((len(to), size), np.uint8, to)))
+            numbers.append(of)
+        self._compare(numbers, found)
+
+    def spans(self, starts: Array, lengths: Array, out: Array, at: Array) -> None:
+        """Copy rows [starts[i], starts[i] + lengths[i]) to out[at[i]:], for every i.
+
+        Raises:
+            CorruptionError: rows that are not in use are asked for, or a chunk is not what was written.
+        """
+        self.check_bounds(starts, lengths)
+        rows = self.rows
+        if isinstance(rows, ChunkRows):
+            return rows.spans(starts, lengths, out, at)
+        due = self._due(chunks_of(starts, lengths, self.grid.chunk)) if self._checks else starts[:0]
+        order = np.argsort(starts, kind="stable")  # neighbours lie in one chunk, and read-ahead helps
+        ordered = zip(*(some[order].tolist() for some in (starts, lengths, at)), strict=True)
+        if due.size:
+            self._read_ahead(due)
+            return self._spans_checked(ordered, out)
+        for start, length, to in ordered:
+            if length:
+                rows.span(start, start + length, out[to : to + length])
+        return None
+
+    def _spans_checked(self, ordered: Iterable[tuple[int, int, int]], out: Array) -> None:
+        """Copy (start, length, to), by start, in pieces that are digested while they lie in a near cache.
+
+        Notes:
+            Copying brings bytes from afar faster than digesting does: of a chunk had whole the copy is digested.
+        """
+        rows, chunk, size, last, numbers, found = self.rows, self.grid.chunk, self.grid.chunk_bytes, -1, [], []
+        piece, copied = max(1, _CHECKED // max(1, size)) * chunk, out.reshape(-1).view(np.uint8).data
+        for start, length, to in ordered:
+            low, stop, zero = start, start + length, (to - start) * self.grid.row_bytes
+            while low < stop:
+                high = min(stop, (low // piece + 1) * piece)
+                end = (high - 1) // chunk
+                numbers.append(self._due(np.arange(max(last + 1, low // chunk), end + 1)))
+                rows.span(low, high, out[to + low - start : to + high - start])
+                whole = range(-(-low // chunk), high // chunk)
+                parts = ((zero + n * size, n) for n in numbers[-1].tolist())
+                found.append(digests64([copied[at : at + size] if n in whole else rows.chunk(n) for at, n in parts]))
+                low, last = high, max(last, end)
+        self._compare(numbers, found)
+
+    def view(self, start: int, stop: int) -> Array:
+        """Return rows [start, stop) read-only: where they lie in a map, else a copy.
+
+        Raises:
+            CorruptionError: rows that are not in use are asked for, or a chunk is not what was written.
+        """
+        starts, lengths = np.array([start]), np.array([stop - start])
+        if isinstance(self.rows, MappedRows) and stop > start:
+            self.check_bounds(starts, lengths)
+            if self._checks:
+                self._check(np.arange(start // self.grid.chunk, (stop - 1) // self.grid.chunk + 1))
+            return self.rows.view(start, stop)
+        out = empty((max(0, stop - start), *self.grid.item), self.dtype)
+        self.spans(starts, lengths, out, np.zeros(1, np.int64))
+        out.flags.writeable = False
+        return out
+
+    def all(self) -> Array:
+        """Return a whole table (an array of one shard), copied."""
+        out, rows = empty(self.grid.shape, self.dtype), self.grid.shape[0]
+        self.spans(np.zeros(1, np.int64), np.array([rows]), out, np.zeros(1, np.int64))
+        if isinstance(self.rows, MappedRows):
+            self.rows.forget()  # there is a copy now
+        return out
+
+    def unchecked(self) -> Array:
+        """Return a whole table without a check: for messages about damage only."""
+        out = empty(self.grid.shape, self.dtype)
+        if len(out):
+            self.rows.span(0, len(out), out)
+        return out
+
+    def check_bounds(self, starts: Array, lengths: Array) -> None:
+        """Check that rows [starts[i], starts[i] + lengths[i]) are in use.
+
+        Raises:
+            CorruptionError: they are not.
+        """
+        if (lengths < 0).any():
+            self._place.fail(f"{self.path}: the row table holds a negative length")
+        taken = lengths > 0
+        starts, lengths = starts[taken], lengths[taken]
+        shard = starts // self.grid.shard
+        known = (starts >= 0) & (shard < self.grid.shards)
+        end = starts + lengths - shard * self.grid.shard
+        if not known.all() or (end > self.used_rows[shard]).any() or (lengths > self.grid.shard).any():
+            self._place.fail(f"{self.path}: the row table points at rows that are not there")
+
+    def check_size(self, rows: int, most: int = parsing.SAMPLE_BYTES) -> None:
+        """Check that so many rows of one sample may be in memory.
+
+        Raises:
+            UsageError: they have more than `most` bytes.
+        """
+        size = rows * self._row_bytes
+        if size > most:
+            what = "Read it by windows."
+            if most != parsing.SAMPLE_BYTES:
+                what = "As a text it takes a multiple of them. Leave the field out with fields=[...]."
+            msg = f"{self.path}: a sample has {size:,} bytes; at most {most:,} are served at once. {what}"
+            raise UsageError(msg)
+
+    def _check(self, chunks: Array) -> None:
+        due = np.sort(self._due(chunks), kind="stable")
+        due = due[np.diff(due, prepend=-1) > 0]  # as np.unique, which imports numpy.ma: 10 ms of opening a cache
+        self._compare([due], [digests64(map(self.rows.chunk, due.tolist()))])
+
+    def _any_new(self, chunks: Array) -> bool:
+        """Tell whether some inner chunks have not been checked."""
+        return b"\0" in self.seen[chunks].tobytes()  # for a batch, a third of the time of `all`
+
+    def _due(self, chunks: Array) -> Array:
+        """Return which of some inner chunks are to be checked."""
+        return chunks if self._always else chunks[self.seen[chunks] == 0]
+
+    def _read_ahead(self, chunks: Array) -> None:
+        """Have those of some inner chunks read ahead that nobody has read yet."""
+        if len(chunks) > 1 and isinstance(self.rows, MappedRows) and self._any_new(chunks):
+            self.rows.will_need(np.unique(chunks[self.seen[chunks] == 0]))
+
+    def _compare(self, chunks: list[Array], digests: list[Array]) -> None:
+        """Fail where inner chunks have other digests than they should have."""
+        numbers, found = (some[0] if len(some) == 1 else np.concatenate(some) for some in (chunks, digests))
+        expected = self.expected[numbers]
+        if found.tobytes() != expected.tobytes():
+            wrong = np.flatnonzero(found != expected)
+            i = wrong[numbers[wrong].argmin()]  # the first one is named
+            self._place.fail(str(self.blame(int(numbers[i]), int(found[i]))))
+        self.seen[numbers] = 1
+
+    @cached_property
+    def _checks(self) -> bool:
+        """Whether chunks are checked before rows are asked for; those that are had whole are when they come."""
+        return self._place.verify != "manifest" and not isinstance(self.rows, ChunkRows | HeldRows)
+
+    def _check_decoded(self, number: int, raw: Array | None) -> None:
+        """Check an inner chunk that was decoded, or came from afar; `raw` is None where it does not decode."""
+        if raw is None:
+            self._place.fail(str(self.blame(number, None)))
+        seen = self._place.verify == "touch" and self.seen[number] and self._place.store.folder is not None
+        if self._place.verify == "manifest" or seen:
+            return
+        found = digest64(raw.data)
+        if found != self.expected[number]:
+            self._place.fail(str(self.blame(number, found)))
+        self.seen[number] = 1
+
+    def digest(self, number: int) -> int:
+        """Return the xxh3_64 of an inner chunk as it is now; 0, as of an absent one, where it does not decompress."""
+        try:
+            return digest64(self.rows.chunk(number))
+        except CorruptionError:
+            return 0
+
+    def blame(self, number: int, found: int | None) -> Problem:
+        """Return what is wrong with a chunk: its digest now, or None where it does not decode."""
+        g, j = divmod(number, self.grid.chunks_per_shard)
+        first = number * self.grid.chunk
+        samples = self._samples_of(self.path, first, min(self.grid.shape[0], first + self.grid.chunk))
+        is_now = f"expected xxh3_64 {int(self.expected[number]):016x}, found {found:016x}" if found is not None else ""
+        field = layout.field_name(self.path) if self.path.startswith("fields/") else ""
+        what = f"chunk {j}: {is_now or 'it does not decompress'}"
+        return Problem(f"{self.path}/{self.grid.shard_file(g)}", what, field, g, samples)

@@ -1,0 +1,452 @@
+"""Lists of samples and files of lines: what names nothing, stands twice or cannot be parsed is left out."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import pickle
+import shutil
+import zipfile
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import h5py
+import numpy as np
+
+from datacheck.errors import UsageError
+from datacheck.fix import REJECTED, Asked, Edit, Plan, Repair
+from datacheck.formats.base import open_container
+from datacheck.formats.pickle_safe import unpickle_whole
+from datacheck.model.finding import Finding
+from datacheck.model.table import UNREADABLE
+from datacheck.runtime.beneath import File
+from datacheck.runtime.hashing import shortened
+from datacheck.schema.grammar import parse_columns
+from datacheck.schema.model import RECORDS, FieldSpec, Schema, StatsSpec
+from datacheck.sources.loader_tables import stored_at
+from datacheck.sources.planning import PLACE
+from datacheck.sources.roots import Roots
+
+_BOM = b"\xef\xbb\xbf"
+_LONGEST = 255  # bytes of the name of a file
+
+
+def _cleaned_lists(asked: Asked) -> Plan:
+    """Drop from each list the lines that name no file, and all but the first of equal lines."""
+    lists = {shortened(path, PLACE): path for path in asked.run.listing.by_path}
+    gone: dict[str, set[str]] = {}
+    for note in asked.run.work.notes:
+        if note.code == LISTS.code and "list" in note.about:
+            lines = gone.setdefault(lists[note.about["list"]], set())
+            lines.update([note.about["line"]] if note.missing else [])
+    if not gone:
+        msg = "DC105: no line of a list is wrong; files that no list names are for you to add."
+        raise UsageError(msg)
+    records = sorted(path for path in gone if path.lower().endswith(RECORDS))
+    unclear = tuple(
+        f"{path}: only lists of lines are repaired. Let the preprocessing write it again." for path in records
+    )
+    if len(records) == len(gone):
+        raise UsageError(unclear[0])
+    edits = {path: Edit("datacheck.fix.repairs:without", sorted(gone[path])) for path in gone.keys() - {*records}}
+    return Plan(edits, unclear)
+
+
+def without(gone: list[str], source: File, goal: Path) -> None:
+    """Write a list without these lines (as `shortened` names them), and of equal ones only the first."""
+    left_out = set(gone)
+    with source.open() as stored, io.TextIOWrapper(stored, encoding="utf-8-sig") as text:  # as a scan cuts its lines
+        lines = [line.strip() for line in text]
+    kept = [line for line in dict.fromkeys(lines) if line and shortened(line, PLACE) not in left_out]
+    goal.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+
+
+def _cleaned_lines(asked: Asked) -> Plan:
+    """Keep the lines that can be read, without byte order mark; the others go into FILE.rejected beside the copy."""
+    table = asked.run.table
+    bad: dict[str, set[int]] = {}
+    for finding in asked.findings:
+        for row in finding.rows.tolist():
+            numbers = bad.setdefault(table.files[row], set())
+            if table.status[row] == UNREADABLE:
+                numbers.add(_line_of(table.keys[row], table.files[row]))
+    packed = sorted(path for path in bad if not path.lower().endswith((".jsonl", ".ndjson")))
+    unclear = tuple(_packed(path) for path in packed)
+    for path in packed:
+        del bad[path]
+    if unclear and not bad:
+        raise UsageError(unclear[0])
+    if not bad:
+        msg = "DC701: no line is bad; empty ones are for your loader to skip."
+        raise UsageError(msg)
+    return Plan(
+        {path: Edit("datacheck.fix.repairs:good_lines", sorted(numbers)) for path, numbers in bad.items()}, unclear
+    )
+
+
+def _packed(path: str) -> str:
+    unpack = " Unpack it first." if path.lower().endswith(".gz") else ""
+    return f"{path}: only .jsonl and .ndjson files are repaired line by line.{unpack}"
+
+
+def _line_of(key: str, path: str) -> int:
+    number = key[-12:]
+    if not (number.isascii() and number.isdecimal()):
+        msg = f"{path}: only files whose lines are the samples (each: line) are repaired line by line."
+        raise UsageError(msg)
+    return int(number)
+
+
+def good_lines(bad: list[int], source: File, goal: Path) -> None:
+    """Write the lines that are not empty; those of these numbers into FILE.rejected.
+
+    Raises:
+        UsageError: the name of the file is too long for that.
+    """
+    gone = set(bad)
+    if gone and len(os.fsencode(goal.name + REJECTED)) > _LONGEST:
+        msg = f"{source}: its name is too long for a copy with {REJECTED} behind it. Rename the file."
+        raise UsageError(msg)
+    with ExitStack() as held:
+        lines, good = held.enter_context(source.open("rb")), held.enter_context(goal.open("wb"))
+        rejected = held.enter_context(goal.with_name(goal.name + REJECTED).open("wb")) if gone else good
+        for number, line in enumerate(lines):
+            text = line.removeprefix(_BOM) if number == 0 else line
+            if number in gone:
+                rejected.write(line.rstrip(b"\r\n") + b"\n")
+            elif not text.isspace():
+                good.write(text.rstrip(b"\r\n") + b"\n")
+
+
+LISTS = Repair("DC105", "lists without the lines that name no file or stand twice", _cleaned_lists)
+LINES = Repair("DC701", "JSON lines without the bad ones, which go to FILE.rejected", _cleaned_lines, renumbers=True)
+
+
+_FULL = 255.0
+
+Found = tuple[StatsSpec, dict[str, Any]]  # where they stand, what they should be
+
+
+def _recomputed(asked: Asked) -> Plan:
+    files: dict[str, list[Found]] = {}
+    for finding in asked.findings:
+        stats = _stats_of(asked, finding)
+        path = stats.file or ""
+        if path not in asked.run.listing.by_path or not path.lower().endswith(".json"):
+            msg = f"{finding.id}: {path} is no JSON file below the data folder. Write it again from result.json."
+            raise UsageError(msg)
+        colour = asked.run.schema.fields[finding.fields[0]].role == "color"
+        files.setdefault(path, []).append((stats, _in_unit(finding.measured, stats, colour=colour)))
+    said = {path: [[stats.at, values] for stats, values in found] for path, found in files.items()}
+    return Plan({path: Edit("datacheck.fix.repairs:write_statistics", found) for path, found in said.items()})
+
+
+def _stats_of(asked: Asked, finding: Finding) -> StatsSpec:
+    stats = asked.run.schema.for_split(finding.split).fields[finding.fields[0]].stats
+    if stats is None or stats.file is None:
+        said = ", ".join(f"{name}: {[float(f'{v:.6g}') for v in values]}" for name, values in finding.measured.items())
+        msg = f"{finding.id}: these statistics stand in the schema itself. Write there: {said}"
+        raise UsageError(msg)
+    return stats
+
+
+def _in_unit(found: Mapping[str, Any], stats: StatsSpec, *, colour: bool) -> dict[str, Any]:
+    """Return the statistics; of colours 0..255 as 0..1 where the file has them so."""
+    stored = [value for values in (stats.mean, stats.max) for value in values]
+    scale = _FULL if colour and stored and max(stored) <= 1 < max(found["max"]) else 1.0
+    return {name: (np.array(values) / scale).tolist() for name, values in found.items()}
+
+
+def write_statistics(found: list[list[Any]], source: File, goal: Path) -> None:
+    """Write a JSON file with these statistics in their places."""
+    held = json.loads(source.read_bytes())
+    for at, values in found:
+        place, names = stored_at(held, at)
+        for name, key in names.items():
+            place[key] = _shaped(values[name], place[key])  # type: ignore[index]  # what json.loads made is a dict
+    goal.write_text(json.dumps(held, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _shaped(values: list[float], before: Any) -> Any:
+    """Return the numbers in the shape in which the file has them, flat where that holds another count."""
+    shape = np.shape(before)
+    return np.array(values).reshape(shape).tolist() if int(np.prod(shape)) == len(values) else values
+
+
+STATISTICS = Repair("DC228", "statistics in a JSON file, computed again", _recomputed)
+
+
+Array = np.ndarray[Any, Any]
+
+_SOLE = "array"  # what the array of an .npy is called
+_FLOAT32, _FLOAT64 = 2**24, 2**53  # up to which they hold every whole number
+_WRITTEN = (".npy", ".npz", ".h5", ".hdf5", ".pkl", ".pickle")
+
+
+@dataclass(frozen=True)
+class _Spot:
+    """Values inside a file that are multiplied.
+
+    Args:
+        name: of the array, "" for the only one.
+        columns: [start, stop) of the last axis, None for all.
+        row: one row of the first axis, None for all.
+        factor: what they are multiplied by.
+    """
+
+    name: str
+    columns: tuple[int, int] | None
+    row: int | None
+    factor: float
+
+
+def _scaled(asked: Asked) -> Plan:
+    """Return the multiplications of each file, and of which findings the factor is not clear.
+
+    Raises:
+        UsageError: that of none is clear.
+    """
+    spots: dict[str, list[_Spot]] = {}
+    table, unclear, keys, odd = asked.run.table, list[str](), set[str](), set[str]()
+    for finding in asked.findings:
+        try:
+            factor = _factor(asked, finding)
+        except UsageError as error:
+            unclear.append(str(error))
+            continue
+        rows = finding.rows.tolist()
+        odd.update(path for path in (table.files[row] for row in rows) if not path.lower().endswith(_WRITTEN))
+        rows = [row for row in rows if table.files[row] not in odd]
+        keys.update(table.keys[row] for row in rows)
+        for name in finding.fields[:1]:
+            for row in rows:
+                schema = asked.schema.for_split(table.splits[row])
+                path, inner = table.files[row], table.inner[row].strip("/")
+                spots.setdefault(path, []).append(_spot(schema, name, path, inner, table.keys[row], factor))
+    only = f"values are repaired in {', '.join(_WRITTEN)} only. Convert the file, or declare its unit."
+    unclear += [f"{path}: {only}" for path in sorted(odd)]
+    if not spots and not unclear:
+        msg = f"{', '.join(finding.id for finding in asked.findings)}: names no samples whose values could be repaired"
+        raise UsageError(msg)
+    if not spots:
+        raise UsageError(unclear[0] + (f" (and {len(unclear) - 1:,} more)" if len(unclear) > 1 else ""))
+    edits = {
+        path: Edit("datacheck.fix.repairs:write_values", [vars(spot) for spot in dict.fromkeys(found)])
+        for path, found in spots.items()
+    }
+    return Plan(edits, tuple(unclear), frozenset(keys))
+
+
+def _factor(asked: Asked, finding: Finding) -> float:
+    """Return the factor that the user gives, or that of the cause.
+
+    Raises:
+        UsageError: there is none, as the cause is unknown or not clear.
+    """
+    cause = finding.cause
+    factor = asked.scale or (cause.factor if cause and cause.kind and not cause.alternatives else None)
+    if factor and math.isfinite(factor):
+        return factor
+    if cause is not None and cause.kind and cause.factor is None:
+        msg = f"{finding.id}: {cause.text}. No factor repairs that: {finding.fix}"
+    elif cause is None or not cause.alternatives:
+        msg = f"{finding.id}: no known factor explains these samples, so none is applied. Say it: --scale 0.001"
+    else:
+        ways = ", ".join(cause.alternatives)
+        msg = f"{finding.id}: these fit: {ways}; and so may others. Find out which, and say it: --scale 0.001"
+    raise UsageError(msg)
+
+
+def _spot(schema: Schema, name: str, path: str, inner: str, key: str, factor: float) -> _Spot:
+    part = schema.part_of(name)
+    field, columns = part or (name, None)
+    spec = schema.fields.get(field, FieldSpec())
+    if spec.file is not None or (schema.samples.each not in {None, "row"} and not inner):
+        msg = f"{name}: lies in another file or between other samples of {path}. Mend it where it is written."
+        raise UsageError(msg)
+    if schema.columns:
+        return _Spot("", parse_columns(schema.columns)[name], None, factor)
+    at = spec.at if spec.at is not None else field
+    array = at[1:] if at.startswith("/") else f"{inner}/{at}" if inner else at
+    row = int(key[-12:]) if schema.samples.each == "row" else None
+    return _Spot(array, columns, row, factor)
+
+
+def write_values(said: list[dict[str, Any]], source: File, goal: Path) -> None:
+    """Write a file with the values of these spots multiplied."""
+    spots = [_Spot(**one) for one in said]
+    suffix = source.suffix.lower()
+    if suffix in {".h5", ".hdf5"}:
+        shutil.copyfile(source, goal)
+        with closing(open_container(Roots(goal.parent, {}).file(goal.name))) as container:
+            for spot in spots:  # of the copy, which nobody changes: no value lies in another file
+                container.peek(spot.name)
+        with h5py.File(goal, "r+") as file:
+            for spot in _distinct(spots, lambda name: h5py.h5o.get_info(file[name].id).addr):
+                file[spot.name][...] = _times(file[spot.name][...], spot, keep=True)
+        return
+    with closing(open_container(source)) as container:
+        values = {name: container.read(name) for name in container.names()}
+    scaled: dict[str, Array] = {}
+    held = partial(_held, values)
+    for spot in _distinct(spots, held):
+        name = held(spot.name)
+        scaled[name] = values[name] = _times(np.asarray(values[name]), spot, keep=False)
+    with goal.open("wb") as file:  # numpy adds an ending to names that do not end as it likes
+        if suffix == ".npz":
+            _write_npz(file, source, scaled)
+        elif suffix == ".npy":
+            _write_npy(file, source, scaled)
+        else:
+            pickle.dump(_with_values(unpickle_whole(source.read_bytes()), scaled), file, protocol=2)
+
+
+def _held(values: Mapping[str, Any], name: str) -> str:
+    return name if name in values else next(iter(values))
+
+
+def _distinct(spots: Iterable[_Spot], stored: Callable[[str], Hashable]) -> list[_Spot]:
+    """Return spots without those whose values another one names too.
+
+    Args:
+        spots: of one file.
+        stored: from the name of an array to what is stored under it: in HDF5, several names may lead to one dataset.
+
+    Raises:
+        UsageError: two have some values in common, and not all.
+    """
+    found: dict[Hashable, dict[int | None, list[_Spot]]] = {}
+    kept: list[_Spot] = []
+    for spot in spots:
+        rows = found.setdefault(stored(spot.name), {})
+        others = (
+            chain.from_iterable(rows.values()) if spot.row is None else [*rows.get(spot.row, ()), *rows.get(None, ())]
+        )
+        shared = [other for other in others if _share(spot, other)]
+        if any((other.row, other.columns, other.factor) != (spot.row, spot.columns, spot.factor) for other in shared):
+            msg = f"{spot.name}: values that several findings name. Repair them where they are written."
+            raise UsageError(msg)
+        if not shared:
+            kept.append(spot)
+        rows.setdefault(spot.row, []).append(spot)
+    return kept
+
+
+def _share(one: _Spot, other: _Spot) -> bool:
+    """Tell whether two spots of one array have columns in common."""
+    if one.columns is None or other.columns is None:
+        return True
+    return one.columns[0] < other.columns[1] and other.columns[0] < one.columns[1]
+
+
+def _write_npy(file: BinaryIO, source: File, scaled: Mapping[str, Array]) -> None:
+    """Write an .npy with other values of its array, or of these arrays of the mapping that it holds."""
+    if not _boxed(source):
+        if scaled.keys() != {_SOLE}:
+            raise _is_part(next(iter(scaled)))
+        np.save(file, scaled[_SOLE])
+        return
+    with source.open("rb") as stored:
+        first = np.lib.format.read_magic(stored) == (1, 0)
+        (np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0)(stored)
+        whole = _with_values(unpickle_whole(stored.read()), scaled)
+    boxed = np.empty((), dtype=object)
+    boxed[()] = whole
+    np.save(file, boxed, allow_pickle=True)
+
+
+def _is_part(name: str) -> UsageError:
+    return UsageError(f"{name}: part of a structured array. Mend the values where they are written.")
+
+
+def _with_values(whole: Any, scaled: Mapping[str, Array]) -> Any:
+    """Return what a pickle holds with other values of these arrays; all else stays as it is.
+
+    Raises:
+        UsageError: one of them is no array of a mapping.
+    """
+    for name, values in scaled.items():
+        place, key = _place_of(whole, name)
+        if isinstance(place[key], np.ndarray | list):
+            place[key] = values if isinstance(place[key], np.ndarray) else values.tolist()
+        else:
+            msg = f"{name}: is a {type(place[key]).__name__} in the pickle; arrays and lists of mappings are repaired."
+            raise UsageError(msg)
+    return whole
+
+
+def _place_of(whole: Any, name: str) -> tuple[dict[Any, Any], Any]:
+    """Return the mapping and the key under which a value stands that is called `name`, as ``outer/inner``."""
+    for key, value in whole.items() if isinstance(whole, dict) else ():
+        if str(key) == name:
+            return whole, key
+        if isinstance(value, dict) and name.startswith(f"{key}/"):
+            return _place_of(value, name[len(str(key)) + 1 :])
+    msg = f"{name}: no entry of a mapping in the pickle. Mend the values where they are written."
+    raise UsageError(msg)
+
+
+def _write_npz(file: BinaryIO, source: File, scaled: Mapping[str, Array]) -> None:
+    """Write an .npz with other values of these arrays; its other members stay as they are, arrays or not."""
+    with (
+        source.open("rb") as stored, zipfile.ZipFile(stored) as before,
+        zipfile.ZipFile(file, "w") as after,
+    ):  # fmt: skip
+        members = {member.filename.removesuffix(".npy") for member in before.infolist()}
+        if part := next((name for name in scaled if name not in members), None):
+            raise _is_part(part)
+        for member in before.infolist():
+            values = scaled.get(member.filename.removesuffix(".npy"))
+            written = zipfile.ZipInfo(member.filename, member.date_time)
+            written.compress_type = member.compress_type
+            with after.open(written, "w", force_zip64=True) as out:
+                if values is not None:
+                    np.lib.format.write_array(out, values, allow_pickle=False)
+                    continue
+                with before.open(member) as held:
+                    shutil.copyfileobj(held, out)
+
+
+def _boxed(source: File) -> bool:
+    """Tell whether an .npy holds Python objects (a pickled dict) rather than numbers."""
+    with source.open("rb") as file:
+        return b"'|O'" in file.read(256)
+
+
+def _times(values: Array, spot: _Spot, *, keep: bool) -> Array:
+    """Return the array with the spot's values multiplied.
+
+    Raises:
+        UsageError: the array cannot hold the result, or would lose other numbers.
+
+    Notes:
+        An array of whole numbers becomes float32, or float64 where it has such that float32 cannot hold, unless `keep`.
+    """
+    if values.dtype.kind != "f":
+        whole = values.dtype.kind in "iu" and spot.row is None and spot.columns is None
+        most = max(abs(int(values.max(initial=0))), abs(int(values.min(initial=0)))) if whole else 0
+        if keep or not whole or most > _FLOAT64:
+            msg = f"{spot.name}: holds {values.dtype.name}, which cannot hold the result. Write the file again."
+            raise UsageError(msg)
+        values = values.astype(np.float32 if most <= _FLOAT32 else np.float64)
+    out = values.copy()
+    view = out if spot.row is None else out[spot.row : spot.row + 1]
+    view = view if spot.columns is None else view[..., spot.columns[0] : spot.columns[1]]
+    finite = np.isfinite(view)
+    with np.errstate(over="ignore"):
+        view *= np.asarray(spot.factor, dtype=out.dtype)
+    if not np.array_equal(np.isfinite(view), finite):
+        msg = f"{spot.name}: {values.dtype.name} cannot hold the result. Write the file again, in float32."
+        raise UsageError(msg)
+    return out
+
+
+LENGTHS = Repair("DC201", "lengths times the factor of the cause, or --scale", _scaled)
+ANGLES = Repair("DC202", "angles times the factor of the cause, or --scale", _scaled)

@@ -1,0 +1,788 @@
+"""Which files are one sample together: those of a folder, or of one name with several endings or in several folders."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import ceil
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+
+from datacheck.errors import UsageError
+from datacheck.formats.base import format_of, unnumbered
+from datacheck.formats.tfrecord import INFO, SHARD_LENGTH
+from datacheck.infer.guess import (
+    UNTYPED,
+    Guess,
+    cut,
+    guess,
+    inner_samples,
+    name_axes,
+    preferences,
+    says_role,
+    usual_length,
+)
+from datacheck.infer.profile import LINES, RECORDS, Seen
+from datacheck.rules.base import counted, listed
+from datacheck.scan.suggest import NUMBER, SPLITS, by_ending, corpus_of, patterns, unreadable
+from datacheck.schema.load import FILES, WHOLE, builtin, dump_schema, load_schema, parse_schema
+from datacheck.schema.model import ANY, FieldSpec, SamplesSpec, Schema, exceeded_limit
+from datacheck.sources import matches, plan_work
+from datacheck.sources.base import file_templates
+from datacheck.sources.fields import fits
+from datacheck.sources.groups import NO_GROUP
+from datacheck.sources.lerobot import EPISODE
+from datacheck.sources.listing import Listing, list_files, target
+from datacheck.sources.roots import sandbox_of
+from datacheck.workers.parallel import Limits, ordered_map
+
+_NEARLY_ALL = 0.9
+_MOST_PARTS = 24
+_FIRST = 20_000  # paths of which some have to be parts of one sample before all are looked at
+_MOST_NAMES = 6  # words of a name that may be the sample's own
+
+
+Cut = Callable[[str], "tuple[str, str] | None"]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The files that hold the same of each sample.
+
+    Args:
+        name: what they are called beside the sample's own name, "" where only the format tells them apart.
+        ending: what all their names end with, from which on they are alike.
+        paths: of all samples that have it.
+        whole: of the samples that lack none but optional parts, of all if there is none such: their lengths compare.
+        pattern: what all paths follow; what the placeholders stand for in one part's path fills the others'.
+        optional: more than a few samples have none.
+    """
+
+    name: str
+    ending: str
+    paths: tuple[str, ...]
+    whole: tuple[str, ...]
+    pattern: str
+    optional: bool = False
+
+
+def together(paths: Sequence[str]) -> list[Part]:
+    """Return the parts of which samples are made up, [] where each file is one by itself or no pattern says it.
+
+    Args:
+        paths: relative POSIX paths of all files that can be read.
+
+    Notes:
+        Parts are what nearly all samples have, at least two, and together nearly all files. Names that differ in
+        digits only are steps or views, and no parts; those of splits are neither a sample's nor a part's.
+    """
+    for cut_path, beside in _cuts(paths):
+        if beside and not _parts(_groups(paths[:_FIRST], cut_path)):
+            continue
+        groups = _groups(paths, cut_path)
+        parts = _parts(groups)
+        of_splits = SPLITS.issuperset(key.rpartition("/")[2] for key in groups) or SPLITS & {p.name for p in parts}
+        covered = sum(len(part.paths) for part in parts)
+        if len(groups) > 1 and not of_splits and covered >= _NEARLY_ALL * len(paths):
+            found = patterns([(part.paths, part.ending) for part in parts])
+            if found:
+                return [replace(part, pattern=pattern) for part, pattern in zip(parts, found, strict=True)]
+    return []
+
+
+def _groups(paths: Sequence[str], cut_path: Cut) -> dict[str, dict[str, str]]:
+    """Return by the sample's own name, by that of the part, the path."""
+    groups: dict[str, dict[str, str]] = defaultdict(dict)
+    for path in paths:
+        found = cut_path(path)
+        if found is not None:
+            groups[found[0]].setdefault(found[1], path)
+    return groups
+
+
+def _cuts(paths: Sequence[str]) -> Iterator[tuple[Cut, bool]]:
+    """Yield ways to tell a sample's name from the part's, and whether its files then lie beside one another."""
+    depth = max(path.count("/") for path in paths)
+    yield _by_folder, True
+    for words in range(_MOST_NAMES, 0, -1):
+        yield partial(_by_words, words=words), True
+    dotted = any(path.rpartition("/")[2].count(".") > 1 for path in paths)  # in the sample's name, or in the ending
+    for level in range(depth):
+        yield partial(_by_level, level=level, cut=str.partition), False
+        if dotted:
+            yield partial(_by_level, level=level, cut=str.rpartition), False
+
+
+def _by_folder(path: str) -> tuple[str, str] | None:
+    folder, slash, name = path.rpartition("/")
+    return (folder, slash + name) if slash else None
+
+
+def _by_words(path: str, words: int) -> tuple[str, str] | None:
+    folder, slash, name = path.rpartition("/")
+    ends = [found.start() for found in re.finditer(r"[._-]", name)]
+    return (folder + slash + name[: ends[words - 1]], name[ends[words - 1] :]) if len(ends) >= words else None
+
+
+def _by_level(path: str, level: int, cut: Callable[[str, str], tuple[str, str, str]]) -> tuple[str, str] | None:
+    parts = path.split("/")
+    if level >= len(parts) - 1:
+        return None
+    stem, dot, ending = cut(parts[-1], ".")
+    return "/".join([*parts[:level], *parts[level + 1 : -1], stem]), f"{parts[level]}/{dot}{ending}"
+
+
+def _parts(groups: Mapping[str, Mapping[str, str]]) -> list[Part]:
+    having: dict[str, list[str]] = defaultdict(list)
+    for group in groups.values():
+        for rest, path in group.items():
+            having[rest].append(path)
+    least = ceil(_NEARLY_ALL * len(groups))
+    whole = [rest for rest in sorted(having) if len(having[rest]) >= least]
+    some = [rest for rest in sorted(having) if len(groups) / 10 <= len(having[rest]) < least and len(having[rest]) > 1]
+    names = [re.sub(r"[\d._/-]+", " ", rest).strip() for rest in (*whole, *some)]
+    if len(whole) < 2 or len(names) > _MOST_PARTS or len(set(names)) < len(names) or "" in names:
+        return []
+    needed = set(whole)
+    complete = [group for group in groups.values() if group.keys() >= needed] or list(groups.values())
+    stems = [re.sub(r"\W+", "_", rest.rpartition(".")[0]).strip("_") for rest in (*whole, *some)]
+    return [
+        Part(
+            stem if stems.count(stem) == 1 or not stem else re.sub(r"\W+", "_", rest).strip("_"),
+            rest.rpartition("/")[2],
+            tuple(sorted(having[rest])),
+            tuple(sorted(group[rest] for group in complete if rest in group)),
+            "",
+            rest in some,
+        )
+        for stem, rest in zip(stems, (*whole, *some), strict=True)
+    ]
+
+
+MOST = 200  # samples looked at
+_FILES = 40  # files looked into
+_VIDEOS, _STORES = frozenset({".mp4", ".m4v", ".mov"}), frozenset({".hdf5", ".h5", ".zarr"})
+_KEPT = frozenset({"index", EPISODE})  # columns by which LeRobot finds its rows
+_SHOWN = 100  # characters of a name
+_PASSED = 6  # names of values that are not read, in one line
+_NAME, _PATH, _AXES = 240, 2000, 62  # of a field, as no cache holds it: bytes of a part of its name, of all, its axes
+_PICTURES = frozenset({".jpg", ".jpeg", ".png"})
+_LINES = (".jsonl", ".ndjson", ".jsonl.gz")
+_DOCUMENTS, _MANY = 200, 20  # JSON documents that are looked into; records in each that are rather samples
+_BESIDE = _PICTURES | {".yaml", ".yml", ".json", ".xml", ".txt"}  # rather beside data than the data
+_NEXT_TO_NOTHING = 10  # times as many pictures, with as many times the bytes
+_MARK = "# inferred"
+_GROUPS, _LOOK = "datacheck.infer.profile:inner_groups", "datacheck.infer.profile:look"
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A drafted schema.
+
+    Args:
+        text: YAML with comments.
+        fields: how many fields it declares.
+        samples: how many samples were looked at.
+        notes: what a person should know, a sentence each.
+    """
+
+    text: str
+    fields: int
+    samples: int
+    notes: tuple[str, ...]
+
+
+class Look(NamedTuple):
+    """What a few samples hold.
+
+    Args:
+        fields: by name.
+        samples: how many were looked at.
+        unread: why others could not be, of a few of them.
+        failed: how many could not be.
+        passed: names of values of a kind that is not read.
+        taken: near names by the field that they were read for.
+        odd: names of fields that no cache can hold and few samples have (a build leaves them out where no schema lists
+            them), or that are empty.
+    """
+
+    fields: dict[str, Seen]
+    samples: int
+    unread: list[str]
+    failed: int
+    passed: list[str]
+    taken: dict[str, str]
+    odd: list[str]
+
+    @property
+    def notes(self) -> list[str]:
+        """What was not read, a sentence each."""
+        notes = [f"could not be read: {reason}" for reason in self.unread]
+        more, looked = self.failed - len(self.unread), self.samples + self.failed
+        notes += [f"could not be read: {more:,} more of {looked:,} that were looked at"] * (more > 0)
+        notes += [f"of a kind that is not read: {listed(self.passed, _PASSED)}"] * bool(self.passed)
+        said = "left out, as no cache can hold a field of such a name or shape: "
+        return notes + [said + listed([name[:_SHOWN] for name in self.odd], _PASSED)] * bool(self.odd)
+
+
+def draft(data: Path) -> Draft:
+    """Draft a schema for a folder or file.
+
+    Raises:
+        UsageError: the data are missing, or no format reads any of them.
+    """
+    root, only = target(data)
+    listing = list_files(root, {}, only)
+    readable = [path for path in listing.entries.paths if format_of(path) is not None]
+    known = _of_corpus(data, listing, readable) or (_builtin(listing, readable, data) if readable else None)
+    if known is not None:
+        return known
+    if not readable:
+        raise UsageError(unreadable(data, listing))
+    readable = [path for path in readable if listing.by_path[path].size] or readable  # an empty file says nothing
+    parts = together(readable)
+    several = _of_parts(data, parts, listing) if parts else None
+    if several is not None:
+        return several
+    of_records = _of_records(data, listing, readable)
+    if of_records is not None:
+        return of_records
+    kind, paths = _main_kind(readable, listing)
+    (pattern,) = patterns([(paths, kind)])
+    depths = len({path.count("/") for path in paths})
+    alike = [] if depths > 1 else _alike_kinds(readable, listing, kind, pattern, data)
+    paths = sorted([*paths, *(path for more, _ in alike for path in more)])
+    why = f"{len(paths):,} files at {depths} depths" if depths > 1 else counted(len(paths), "file")
+    # without placeholders: files of one name with two endings would be two samples of one name
+    files = [re.sub(r"\{\w+\}", "*", text) for text in (pattern, *(text for _, text in alike))] if alike else pattern
+    said: dict[str, Any] = {"datacheck": 1, "name": _name(data), "samples": {"files": files}}
+    each = _each(root, kind, _spread(paths, 5))
+    if each:
+        said["samples"] |= {"each": each}
+    said |= _stated_counts(kind, listing)
+    look = _look(_open(said), listing)
+    inner = "" if each or _are_tables(look) else inner_samples(look.fields, len(paths), kind)
+    if inner:
+        said["samples"] |= {"each": inner}
+        why += f", each {'row' if inner == 'row' else 'element'} of which looks like a sample"
+        look = _look(_open(said), listing)
+    fields, samples = look.fields, look.samples
+    few = 2 * _size(listing, paths) < _size(listing, readable) or kind.lower() in _PICTURES or UNTYPED in fields
+    if not each and not inner and len(paths) < len(readable) and few:
+        return _of_any(data, listing, readable, look)
+    _refuse_nothing(root, paths, look)
+    axes = name_axes(fields, episodes="demo" in each or "episode" in each)
+    guesses = _guesses(fields, axes, samples, f"{_name(data)} {pattern}")
+    return _written(_guessed(said, listing, paths), guesses, samples, [*_others(listing, set(paths)), *look.notes], why)
+
+
+def _stated_counts(kind: str, listing: Listing) -> dict[str, Any]:
+    """Return the key that has a scan compare how many records TensorFlow Datasets says that a file has."""
+    stated = any(PurePosixPath(path).name == INFO for path in listing.entries.paths)
+    return {"attrs": {SHARD_LENGTH: "samples"}} if stated and kind.startswith(".tfrecord") else {}
+
+
+def _guesses(fields: Mapping[str, Seen], axes: Mapping[str, Any], samples: int, files: str) -> dict[str, Guess]:
+    guesses: dict[str, Guess] = {}
+    for name, seen in sorted(fields.items()):
+        found = guess(name, seen, axes, samples, files)
+        guesses |= cut(name, seen, found, files) or {name: found}
+    return preferences(guesses)
+
+
+def _of_records(data: Path, listing: Listing, readable: Sequence[str]) -> Draft | None:
+    """Return a draft of records in JSON lists and JSON lines, None where these are not most of the data."""
+    documents = [path for path in readable if path.lower().endswith(".json")]
+    lines = [path for path in readable if path.lower().endswith(_LINES)]
+    if not documents or len(documents) > _DOCUMENTS or 2 * _size(listing, documents + lines) < _size(listing, readable):
+        return None
+    inner = _inner(listing.root, documents)
+    records = _alike_records(inner, listing)
+    records += [path for path in documents if path not in inner] if records else []  # damaged: a scan is to say so
+    paths = sorted(records + lines)
+    if not records or 2 * _size(listing, paths) < _size(listing, readable):
+        return None
+    ends = [(some, end) for end in (".json", *_LINES) if (some := [p for p in paths if p.lower().endswith(end)])]
+    files = [re.sub(r"\{\w+\}", "*", text) for text in patterns(ends)]
+    if len(records) < len(documents) or any(not path.endswith(end) for some, end in ends for path in some):
+        files = paths  # a pattern would take other documents, too
+    if files is paths and (len(paths) > _DOCUMENTS or any(set(path) & set("{}*?[]") for path in paths)):
+        return None
+    said = {"datacheck": 1, "name": _name(data), "samples": {"files": files, "each": "line"}}
+    look = _look(_open(said), listing)
+    _refuse_nothing(listing.root, paths, look)
+    guesses = _guesses(look.fields, name_axes(look.fields, episodes=False), look.samples, f"{_name(data)} {files[0]}")
+    why = f"{counted(len(paths), 'file')}, each {'line or ' if lines else ''}element of which looks like a sample"
+    notes = [*_others(listing, set(paths)), *look.notes]
+    return _written(_guessed(said, listing, paths), guesses, look.samples, notes, why)
+
+
+def _of_corpus(data: Path, listing: Listing, readable: Sequence[str]) -> Draft | None:
+    """Return a draft of a parallel corpus, None where there is none, or other files are most of the data."""
+    corpus = corpus_of(listing.entries.paths, partial(_lines, listing.root))
+    if corpus is None or _size(listing, corpus.paths) < _size(listing, readable):
+        return None
+    (first, pattern), *_ = corpus.sides.items()
+    guesses = dict[str, Guess]()
+    for side, file in sorted(corpus.sides.items()):
+        place = {} if side == first else {"file": file}
+        spare = {"optional": True} if side in corpus.optional else {}
+        why = "some texts have none" if spare else "language from the ending" if len(side) < 3 else "from the ending"
+        guesses[side] = Guess({**place, "at": LINES, "role": "text", **spare}, (why,))
+    said = {"datacheck": 1, "name": _name(data), "samples": {"files": pattern, "each": "row"}}
+    why = f"the lines of files of one name correspond: {listed(sorted(corpus.sides), _PASSED)}"
+    notes = _others(listing, set(corpus.paths))
+    return _written(_guessed(said, listing, corpus.paths), guesses, corpus.lines, notes, why)
+
+
+def _lines(root: Path, paths: Sequence[str]) -> dict[str, int]:
+    """Return how many lines files of text have, without other files."""
+    found = {path: inner.split("\n") for path, inner in _inner(root, paths).items()}
+    return {path: int(count[0]) for path, (kind, *count) in found.items() if kind == LINES}
+
+
+def _alike_records(inner: Mapping[str, str], listing: Listing) -> list[str]:
+    """Return the documents that are lists of many records, but for small ones without a key of the others."""
+    lists = {path: found.split("\n")[1:] for path, found in inner.items() if found.startswith(RECORDS)}
+    if sum(int(count) for count, *_ in lists.values()) < _MANY * len(lists):  # rather the steps of a sample
+        return []
+    keys = {path: set(names) for path, (_, *names) in lists.items()}
+    largest = max((_size(listing, [path]) for path in keys), default=0)
+    large = [path for path in keys if _NEXT_TO_NOTHING * _size(listing, [path]) >= largest]
+    common = set[str]().union(*(keys[path] for path in large))
+    return sorted(path for path in keys if path in large or keys[path] & common)
+
+
+def _are_tables(look: Look) -> bool:
+    """Tell whether files have hardly a column in common: they are tables of several kinds, not rows of one."""
+    return bool(look.fields) and all(2 * seen.samples <= look.samples for seen in look.fields.values())
+
+
+def _refuse_nothing(root: Path, paths: Sequence[str], look: Look) -> None:
+    if not look.fields:
+        why = f"could be read. {'; '.join(look.unread)}" if look.unread else "holds a field: they are empty."
+        msg = f"{root}: none of {counted(min(len(paths), _FILES), 'file')} {why}"
+        raise UsageError(msg)
+
+
+def _size(listing: Listing, paths: Sequence[str]) -> int:
+    return sum(listing.by_path[path].size for path in paths)
+
+
+def _guessed(said: Mapping[str, Any], listing: Listing, described: Sequence[str]) -> dict[str, Any]:
+    """Return a head that lets a scan fail where a draft leaves out most bytes: its patterns are nobody's choice."""
+    known = [path for path in listing.entries.paths if format_of(path) is not None]
+    if 2 * _size(listing, described) >= _size(listing, known):
+        return dict(said)
+    return {**said, "rules": {"DC113": {"left_out": True}}}
+
+
+def _of_any(data: Path, listing: Listing, readable: Sequence[str], look: Look) -> Draft:
+    """Return a draft for a folder of which no kind of files is the data: each file is a sample, all are read."""
+    kinds = Counter[str]()
+    for path in readable:
+        kinds[PurePosixPath(path).suffix] += listing.by_path[path].size
+    whole = max(1, kinds.total())
+    shares = ", ".join(f"{kind} {100 * size / whole:.0f} %" for kind, size in kinds.most_common(3))
+    why = f"several kinds of files, none of them the data alone ({shares} of the bytes): each file is a sample"
+    lines = [
+        f"# Drafted by datacheck init from {counted(look.samples, 'sample')}. What is marked {_MARK!r} is a guess: "
+        "read it, mend it.",
+        *(f"# {_inert(note)}" for note in [*_others(listing, set(readable)), *look.notes]),
+        "# Of one kind of files alone more is judged: draft a schema for a folder that holds that kind.",
+        "datacheck: 1",
+        f"name: {_name(data)}",
+        f"extends: {FILES}    {_MARK}: {_inert(why)}",
+    ]
+    text = "\n".join(lines) + "\n"
+    parse_schema(text)
+    return Draft(text, 0, look.samples, tuple(look.notes))
+
+
+def _others(listing: Listing, described: Container[str]) -> list[str]:
+    """Say which files a draft does not describe, and which of them no format reads."""
+    others = [path for path in listing.entries.paths if path not in described]
+    known = [path for path in others if format_of(path) is not None]
+    unknown = [path for path in others if format_of(path) is None]
+    notes = [f"not described: {by_ending(known)}"] * bool(known)
+    notes += [f"no format reads: {by_ending(unknown)}"] * bool(unknown)
+    for path, reason in listing.skipped[:1]:
+        more = f" ({len(listing.skipped) - 1:,} more are left out)" if len(listing.skipped) > 1 else ""
+        notes.append(f"left out: {path}: {reason}{more}")
+    return notes
+
+
+def _means_something_else(name: str, pattern: str) -> bool:
+    """Tell whether ``at:`` takes a name for an attribute of the sample (in XML it is a value), or for a placeholder."""
+    return (name.startswith("@") and not pattern.lower().endswith(".xml")) or "{" in name or "}" in name
+
+
+def _of_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft | None:
+    """Return a draft of samples of several files each, None where the files are rather samples of their own.
+
+    The samples' own file is the largest; the fields of the others have a ``file``.
+    """
+    head = {"datacheck": 1, "name": _name(data)}
+    looks = {
+        part: _look(_open(head | {"samples": {"files": part.pattern}}), _only(listing, part.whole), len(part.paths))
+        for part in parts
+    }
+    kept = [part for part in parts if looks[part].fields]
+    if len(kept) < 2 or not _differ(kept, looks) or any(_holds_samples(part, listing) for part in kept):
+        return None
+    main = min(kept, key=partial(_rank, kept, listing))
+    fields: dict[str, Seen] = {}
+    places: dict[str, tuple[Part, dict[str, Any]]] = {}
+    unsaid: list[str] = []
+    for part in sorted(kept, key=lambda one: (len(looks[one].fields) > 1, one is not main)):  # one array has one name
+        several = len(looks[part].fields) > 1
+        for inner, seen in looks[part].fields.items():
+            name = _free(part, inner if several or not part.name else part.name, inner, fields)
+            place: dict[str, Any] = {} if part is main else {"file": part.pattern}
+            if several and (part is not main or name != inner):
+                if _means_something_else(inner, part.pattern):
+                    unsaid.append(inner)
+                    continue
+                place["at"] = inner
+            fields[name], places[name] = seen, (part, place | ({"optional": True} if part.optional else {}))
+    axes = name_axes(fields, episodes=False)
+    guesses = {}
+    for name, seen in sorted(fields.items()):
+        part, place = places[name]
+        found = guess(name, seen, axes, looks[part].samples, f"{_name(data)} {part.pattern}")
+        guesses[name] = replace(found, spec=place | found.spec)
+    left = _others(listing, {path for part in kept for path in part.paths})
+    left += [f"left out, as at: means something else by such a name: {listed(unsaid, _PASSED)}"] * bool(unsaid)
+    unread = [note for part in parts for note in looks[part].notes]
+    most, why = max(looks[part].samples for part in kept), f"{len(main.paths):,} samples of {len(kept)} files each"
+    said = _guessed(head | {"samples": {"files": main.pattern}}, listing, [path for one in kept for path in one.paths])
+    return _written(said, guesses, most, [*left, *unread], why)
+
+
+def _differ(parts: Sequence[Part], looks: Mapping[Part, Look]) -> bool:
+    """Tell whether files of a sample hold different things, or arrays of which their names say different things."""
+    first, *others = (looks[part].fields for part in parts)
+    if any(len(first) != len(other) or (len(first) > 1 and first.keys() != other.keys()) for other in others):
+        return True
+    if any(not one.like(two) for other in others for one, two in zip(*map(_sorted, (first, other)), strict=True)):
+        return True
+    return len(first) == 1 and sum(says_role(part.name) for part in parts) > 1
+
+
+def _sorted(fields: Mapping[str, Seen]) -> list[Seen]:
+    return [fields[name] for name in sorted(fields)]
+
+
+def _holds_samples(part: Part, listing: Listing) -> bool:
+    ending = _ending(part.paths[0])
+    return ending.lower() not in _BESIDE and bool(_each(listing.root, ending, _spread(part.paths, 5)))
+
+
+def _rank(parts: Sequence[Part], listing: Listing, part: Part) -> tuple[Any, ...]:
+    """Return what orders parts: which of them is rather the samples' own file."""
+    within = any(one.ending != part.ending and one.ending.endswith(part.ending) for one in parts)  # fits its files, too
+    size = sum(listing.by_path[path].size for path in _spread(part.paths, MOST))
+    return part.optional, within, _ending(part.paths[0]).lower() in _BESIDE, -size, part.name
+
+
+def _free(part: Part, name: str, inner: str, taken: Container[str]) -> str:
+    """Return a name for a field that no other has."""
+    own = part.name or re.sub(r"\W+", "_", part.ending).strip("_")
+    while name in taken or name == "*":  # which stands for fields that are not listed
+        name, inner = f"{own}_{inner}", f"{inner}_"
+    return name
+
+
+def _only(listing: Listing, paths: Sequence[str]) -> Listing:
+    index = np.array([listing.entries.find(path) for path in _spread(paths, _FILES)])
+    return replace(listing, entries=listing.entries.take(index))
+
+
+class _Fit(NamedTuple):
+    """A built-in schema that fits files, what they hold, and their pattern where it is not the schema's own."""
+
+    name: str
+    schema: Schema
+    look: Look
+    files: str = ""
+
+
+def _builtin(listing: Listing, readable: Sequence[str], data: Path) -> Draft | None:
+    """Return a draft that extends the one built-in schema that fits most files, with what differs, else None."""
+    schemas = {name: load_schema(name) for name in builtin() if name not in {FILES, *WHOLE}}
+    own = {path for path in readable if not _beside(path)} or set(readable)
+    found = []
+    for name, schema in schemas.items():
+        if matches(schema, listing) and 2 * len(own.intersection(plan_work(schema, listing).unclaimed)) <= len(own):
+            look = _look(_with_any(schema), listing)
+            if _holds(schema, look):
+                found.append(_Fit(name, schema, look))
+    found = found or list(_of_other_names(schemas, listing, readable))
+    return _extending(found[0], listing, data) if len(found) == 1 else None
+
+
+def _beside(path: str) -> bool:
+    """Tell whether a file rather lies beside data than is the data: pictures, videos, notes, calibrations."""
+    return PurePosixPath(path).suffix.lower() in _BESIDE | _VIDEOS
+
+
+def _of_other_names(schemas: Mapping[str, Schema], listing: Listing, readable: Sequence[str]) -> Iterator[_Fit]:
+    """Yield the built-in schemas of robot data whose groups and fields lie in files of other names, the best one."""
+    kind, paths = _main_kind(readable, listing)
+    if kind.lower() not in _STORES:
+        return
+    (pattern,) = patterns([(paths, kind)])
+    found: list[tuple[float, _Fit]] = []
+    for name, schema in schemas.items():
+        if any(PurePosixPath(text).suffix not in _STORES for text in schema.samples.files) or schema.samples.list:
+            continue
+        renamed = schema.model_copy(update={"samples": schema.samples.model_copy(update={"files": (pattern,)})})
+        look = _look(_with_any(renamed), listing)
+        held = _held(schema, look)
+        required = {field for field, spec in schema.stored.items() if not spec.optional and not spec.absent}
+        if required <= held and 2 * len(held) >= len(schema.stored) and look.samples:
+            found.append((len(held) / len(schema.stored), _Fit(name, schema, look, pattern)))
+    best = max((share for share, _ in found), default=0.0)
+    yield from (fit for share, fit in found if share == best)
+
+
+def _with_any(schema: Schema) -> Schema:
+    """Return a schema that reads what it does not list, too."""
+    return schema.model_copy(update={"fields": schema.fields | {"*": FieldSpec()}})
+
+
+def _held(schema: Schema, look: Look) -> set[str]:
+    """Return the fields of a schema that samples hold in the declared kind and sizes."""
+    return {name for name, spec in schema.stored.items() if name in look.fields and _alike(look.fields[name], spec)}
+
+
+def _alike(seen: Seen, spec: FieldSpec) -> bool:
+    written = {"text", "json"} & seen.dtypes.keys()
+    if written or spec.is_text:
+        return bool(written) == spec.is_text
+    if spec.shape is None or seen.item is None or len(seen.ndims) != 1:
+        return True
+    first = [usual_length(seen)] if seen.lengths else []
+    return fits([*first, *seen.item], spec)
+
+
+def _holds(schema: Schema, look: Look) -> bool:
+    """Tell whether files hold at least half of the fields that a schema asks for; others may be called as they are."""
+    wanted = {name for name, spec in schema.stored.items() if not spec.optional}
+    if not look.samples:  # they are damaged, or are called as those of the schema and hold something else
+        return not any(NO_GROUP in reason for reason in look.unread)
+    return 2 * len(wanted & look.fields.keys()) >= len(wanted)
+
+
+def _extending(fit: _Fit, listing: Listing, data: Path) -> Draft:
+    """Return a draft that extends a built-in schema: other file names, other names of fields, fields that it lacks."""
+    schema, look = fit.schema, fit.look
+    guesses: dict[str, Guess] = {}
+    more = {name: seen for name, seen in look.fields.items() if name not in schema.fields and name not in _KEPT}
+    notes = []
+    for name, spec in sorted(schema.stored.items()):
+        near = look.taken.get(name, "")
+        if near:
+            guesses[name] = Guess({"at": near}, ("called so in these samples",))
+            more.pop(near, None)
+        elif look.samples and name not in look.fields and not spec.optional and not schema.when and not spec.file:
+            guesses[name] = Guess({"optional": True}, (f"in none of {counted(look.samples)} that were looked at",))
+        elif name in look.fields and not _alike(look.fields[name], spec):
+            notes.append(f"{name}: not of the shape {list(spec.shape or ())} or the kind that {fit.name} declares")
+    axes = name_axes(look.fields, episodes=any("T" in (spec.shape or ()) for spec in schema.stored.values()))
+    exceeded = exceeded_limit({*schema.fields, *more, *(name for change in schema.when.values() for name in change)})
+    if exceeded:
+        guesses[ANY] = Guess({}, (exceeded,))
+    else:
+        guesses |= {name: guess(name, seen, axes, look.samples, str(data)) for name, seen in sorted(more.items())}
+    described = set(listing.entries.paths).difference(plan_work(schema, listing).unclaimed)
+    if fit.files:
+        template = file_templates(schema.model_copy(update={"samples": SamplesSpec(files=(fit.files,))}))[0]
+        described = {path for path in listing.entries.paths if template.match(path) is not None}
+    notes = [*_others(listing, described), *notes, *look.notes]
+    kept = f"{counted(len(described), 'file')} of its layout{', under other names' if fit.files else ''}"
+    works = "" if fit.files or guesses else f"; datacheck scan DATA --schema {fit.name} works as it is"
+    fields = {name: found.spec for name, found in guesses.items()}
+    said = {"datacheck": 1, "name": f"my_{fit.name}", "samples": {"files": fit.files or "*"}, "fields": fields}
+    lines = dump_schema(Schema.model_validate(said)).rstrip("\n").split("\n")
+    lines = [line for line in lines if fit.files or not line.startswith("samples:")]
+    place = next(i for i, line in enumerate(lines) if line.startswith("name:")) + 1
+    lines = list(_commented(lines, guesses, "all files of that ending"))
+    lines.insert(place, f"extends: {fit.name}    {_MARK}: {kept}{works}")
+    text = "\n".join([*(f"# {_inert(note)}" for note in notes), *lines]) + "\n"
+    parse_schema(text)
+    return Draft(text, len(schema.fields | fields), look.samples, tuple(notes))
+
+
+def _main_kind(paths: Sequence[str], listing: Listing) -> tuple[str, list[str]]:
+    """Return the ending that most files of the main format have, and these files.
+
+    Notes:
+        Pictures, videos and notes are the main format only where there is nothing else, or next to nothing: six arrays
+        of labels beside a thousand pictures.
+    """
+    numbers, sizes = Counter[str](), Counter[str]()
+    for path in paths:
+        numbers[_ending(path)] += 1
+        sizes[_ending(path)] += listing.by_path[path].size
+    data = [ending for ending in numbers if ending.lower() not in _BESIDE | _VIDEOS]
+    pictures = [ending for ending in numbers if ending.lower() in _PICTURES]
+    few = all(_NEXT_TO_NOTHING * sum(of[e] for e in data) <= sum(of[e] for e in pictures) for of in (numbers, sizes))
+    chosen = pictures if pictures and data and few else data or list(numbers)
+    ending = max(chosen, key=lambda e: (numbers[e], sizes[e], e))
+    return ending, [path for path in paths if _ending(path) == ending]
+
+
+def _alike_kinds(
+    readable: Sequence[str], listing: Listing, kind: str, pattern: str, data: Path
+) -> list[tuple[list[str], str]]:
+    """Return paths and pattern of files of other endings that hold the same as those of the main one."""
+    kinds: dict[str, list[str]] = {}
+    for path in readable:
+        if format_of(path) is format_of(f"x{kind}") and kind.lower() not in _BESIDE:
+            kinds.setdefault(_ending(path), []).append(path)
+    kinds.pop(kind, None)
+    head = {"datacheck": 1, "name": _name(data)}
+    main = _look(_open({**head, "samples": {"files": pattern}}), listing).fields if kinds else {}
+    found = list[tuple[list[str], str]]()
+    for ending, paths in sorted(kinds.items()):
+        (text,) = patterns([(paths, ending)])
+        fields = _look(_open({**head, "samples": {"files": text}}), listing).fields
+        if fields and main.keys() == fields.keys() and all(_same(seen, fields[name]) for name, seen in main.items()):
+            found.append((paths, text))
+    return found
+
+
+def _same(one: Seen, other: Seen) -> bool:
+    """Tell whether fields are alike, and arrays of one width: tables of several widths are of several kinds."""
+    written = bool({"text", "json"} & one.dtypes.keys())
+    return one.like(other) and (written or (one.item is not None and one.item == other.item))
+
+
+def _ending(path: str) -> str:
+    """Return the ending of a path as it is written: patterns tell capitals."""
+    found = format_of(path)
+    name = unnumbered(path)
+    known = (s for s in (found.suffixes if found else ()) if name.lower().endswith(s))
+    return name[-len(next(known, PurePosixPath(path).suffix)) or len(path) :] + NUMBER * (name != path)
+
+
+def _name(data: Path) -> str:
+    return (re.sub(r"[^A-Za-z0-9_.-]+", "_", data.resolve().stem).strip("._-") or "dataset")[:60]
+
+
+def _spread(paths: Sequence[str], count: int) -> list[str]:
+    step = max(1, len(paths) // count)
+    return list(paths[::step][:count])
+
+
+def _each(root: Path, ending: str, paths: Sequence[str]) -> str:
+    """Return ``samples.each``: lines, groups or episodes inside the files, "" where a file is a sample."""
+    if ending.lower() in _LINES:
+        return "line"
+    found = Counter("" if inner.startswith(RECORDS) else inner for inner in _inner(root, paths).values())
+    own = [text for text in found if text.count("/") == 1 and not text.endswith("*")]
+    if len(own) > 1 and len(own) == found.total():  # each file has its one group under a name of its own
+        return "/*"
+    for text in own:
+        del found[text]
+    return found.most_common(1)[0][0] if found else ""
+
+
+def _inner(root: Path, paths: Sequence[str]) -> dict[str, str]:
+    """Return how the samples inside each file that is read are called, see `look.inner_groups`."""
+    task = {"root": str(root.absolute()), "items": [{"path": path} for path in paths]}
+    found: dict[str, str] = {}
+    for outcome in ordered_map(_GROUPS, [task], limits=Limits(item_s=30), sandbox=sandbox_of(root, {})):
+        for payload in outcome.payloads:
+            found |= payload["found"]
+    return found
+
+
+def _open(said: Mapping[str, Any]) -> Schema:
+    """Return a schema of which nothing is known but where its samples are."""
+    return Schema.model_validate({**said, "fields": {"*": {}}})
+
+
+def _look(schema: Schema, listing: Listing, files: int = 0) -> Look:
+    """Look into some files of a listing, of which there are so many, or those that a schema names."""
+    items = plan_work(schema, listing).items
+    chosen = [items[i] for i in range(0, len(items), max(1, len(items) // _FILES))][:_FILES]
+    task = {
+        "schema": schema.as_dict(), "root": str(listing.root.absolute()),
+        "items": [item.as_dict() for item in chosen], "most": MOST,
+    }  # fmt: skip
+    fields: dict[str, Seen] = {}
+    samples, failed, unread, passed, taken = 0, 0, list[str](), set[str](), dict[str, str]()
+    for outcome in ordered_map(_LOOK, [task], sandbox=sandbox_of(listing.root, {})):
+        unread += [f"{death.item['path']}: {death.how}".splitlines()[0] for death in outcome.deaths]
+        failed += len(outcome.deaths)
+        for payload in outcome.payloads:
+            samples += payload["samples"]
+            unread += payload["unread"]
+            failed += payload["failed"]
+            passed.update(payload["passed"])
+            taken |= payload["taken"]
+            found = {name: Seen(**seen) for name, seen in payload["fields"].items() if name not in fields}
+            for seen in found.values():
+                seen.thinned |= len(chosen) < (files or len(items))
+            fields |= found
+    few = {name for name, seen in fields.items() if not name or 2 * seen.samples < samples}  # "" names no field
+    odd = sorted(name for name in few if not _is_stored(name, fields[name]))
+    kept = {name: seen for name, seen in fields.items() if name not in odd}
+    return Look(kept, samples, unread[:3], failed, sorted(passed), taken, odd)
+
+
+def _is_stored(name: str, seen: Seen) -> bool:
+    """Tell whether a cache can hold a field of such a name and shape."""
+    parts = [quote(part, errors="surrogatepass") for part in name.split("/")]
+    short = all(0 < len(part) <= _NAME for part in parts) and sum(map(len, parts)) <= _PATH and "\0" not in name
+    return short and 0 not in (seen.item or ()) and max(map(int, seen.ndims), default=0) < _AXES
+
+
+# ------------------------------------------------------------------------------------------------- text
+
+
+def _written(
+    said: Mapping[str, Any], guesses: Mapping[str, Guess], samples: int, notes: Sequence[str], why: str
+) -> Draft:
+    if exceeded := exceeded_limit(guesses):
+        guesses = {ANY: Guess({}, (exceeded,))}
+    fields = {name: found.spec for name, found in guesses.items()}
+    schema = Schema.model_validate({**said, "fields": fields})
+    made = f"Drafted by datacheck init from {counted(samples, 'sample')}."
+    lines = [
+        f"# {made} What is marked {_MARK!r} is a guess: read it, mend it.",
+        *(f"# {_inert(note)}" for note in notes),
+        *_commented(dump_schema(schema).rstrip("\n").split("\n"), guesses, why),
+    ]
+    text = "\n".join(lines) + "\n"
+    parse_schema(text)  # a draft that does not load would be worse than none
+    return Draft(text, len(fields), samples, tuple(notes))
+
+
+def _inert(comment: str) -> str:
+    """Return a comment that no name of a file or field in it can end."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in comment)
+
+
+def _commented(lines: Sequence[str], guesses: Mapping[str, Guess], why: str) -> Iterator[str]:
+    names = iter(guesses)
+    inside = False
+    for line in lines:
+        if line.startswith(("fields:", "rules:")):  # a name of several lines may begin at the margin
+            inside = line.startswith("fields:")
+        if line == "  DC113: {left_out: true}":
+            line += f"    {_MARK}: the patterns leave out most bytes; take this line out if that is meant"
+        elif inside and line[:2] == "  " and line[2] not in " ?":  # a long name has a line of its own: "  ? name"
+            reasons = _inert("; ".join(guesses[next(names)].why))
+            line += f"    {_MARK}{': ' if reasons else ''}{reasons}"
+        elif line.startswith("samples:"):
+            line += f"    {_MARK}: {why}"
+        yield line

@@ -1,0 +1,453 @@
+"""What runs in the expendable child of ``datacheck init``: look into a few files, tell what their values are like."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import DatacheckError, FormatError, MissingDependencyError, UsageError
+from datacheck.formats.base import format_of, open_container
+from datacheck.formats.jsonl import BOM
+from datacheck.model.row_keys import storable
+from datacheck.model.sample import Block, Column
+from datacheck.rules.measures import positions, reduced
+from datacheck.runtime.beneath import File
+from datacheck.schema.model import MOST_FIELDS, Schema
+from datacheck.sources import open_source
+from datacheck.sources.base import Item, Source, Unread, limit_files, limit_item
+from datacheck.sources.roots import Roots
+from datacheck.tokenization import MESSAGE_NAMES, role_of
+from datacheck.workers.wire import answers, finite, int64, natural, text
+
+Array = np.ndarray[Any, Any]
+
+LEAST_LABEL = -(2**53)  # below, float64 knows no whole number for certain: NaN as an int64 is -2**63
+DISTINCT = 64  # different whole numbers worth keeping
+_BYTES = 32 << 20  # of samples among which a few are chosen: files are seldom sorted by chance
+_LENGTHS = 200  # samples whose lengths are kept, to see which fields go together
+_KEYS = 12
+_TABLE = range(4, 14)  # columns that may be places, colours, normals and labels
+_MOST_SEEN = 5 * MOST_FIELDS  # names: a draft declares none of more than it may
+_NAMES = 50  # of values that are not read, or keys of a record
+_KEY = 100  # letters of one
+RECORDS = "records"
+LINES = "lines"  # what a file of lines of text calls them
+_HEAD = 1 << 10
+_ROWS = 1000  # of a table, of which most differ or not
+_EPISODE = re.compile(r"/(?:demo|episode|ep|traj|trajectory)_?\*$")  # a file may hold one only
+
+
+@dataclass(eq=False)
+class Seen:
+    """What a few samples say of one field; JSON both ways.
+
+    Args:
+        samples: how many hold it.
+        dtypes, ndims: how often each occurs ("text" and "json" among the dtypes).
+        item: sizes of the axes behind the first, None where they differ.
+        lengths: size of the first axis in the first samples.
+        low, high: of all finite numbers.
+        unfinite: how many samples hold NaN or infinity.
+        holes: share of NaN and infinity among the numbers of these, of the block with most.
+        whole: all values are whole numbers.
+        distinct: different values where they are few whole numbers, else [].
+        negative: different negative whole numbers, `LEAST_LABEL` or more; of many the lowest `DISTINCT` and one.
+        norms: smallest and largest length of the rows along the last axis, for 3 and 4 numbers.
+        sizes: smallest and largest diagonal of the bounding box, for rows of 3.
+        rising: most values of the samples rise: many rows of one time are no clock.
+        falls: in how many samples a value falls.
+        ends: fewest and most steps at the end of a sample that are not 0.
+        keys: the keys of JSON objects, of the first element of lists.
+        chats: how many are messages, or lists of them.
+        speakers: who speaks in these, and in how many.
+        told: how many are lists of texts of which most differ, or of lists of several lengths: a row of such a table is
+            no step of an episode.
+        longest, empty: bytes of the longest text; how many texts have none.
+        climbs: how often a number of a sample stands behind that of another, and is larger each time; -1 if not.
+        columns: of tables of 4 to 13 columns, of each: smallest and largest number, whether all are whole (1, 0).
+        unit: of these, where three columns begin that make rows of length 1.
+        thinned: there are more samples than were looked at.
+    """
+
+    samples: int = 0
+    dtypes: dict[str, int] = field(default_factory=dict)
+    ndims: dict[str, int] = field(default_factory=dict)
+    item: list[int] | None = None
+    lengths: list[int] = field(default_factory=list)
+    low: float | None = None
+    high: float | None = None
+    unfinite: int = 0
+    holes: float = 0.0
+    whole: bool = True
+    distinct: list[int] = field(default_factory=list)
+    negative: list[int] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+    sizes: list[float] = field(default_factory=list)
+    rising: bool = True
+    falls: int = 0
+    ends: list[int] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    chats: int = 0
+    speakers: dict[str, int] = field(default_factory=dict)
+    told: int = 0
+    longest: int = 0
+    empty: int = 0
+    climbs: int = 0
+    columns: list[list[float]] = field(default_factory=list)
+    unit: list[int] = field(default_factory=list)
+    thinned: bool = False
+
+    def like(self, other: Seen) -> bool:
+        """Tell whether two fields hold the same kind of values; pictures of one kind have many sizes."""
+        pairs = [(self.dtypes, other.dtypes), (self.ndims, other.ndims)]
+        if any(one.keys().isdisjoint(two) for one, two in pairs if one or two):
+            return False
+        pictures = all("uint8" in one.dtypes and max(map(int, one.ndims), default=0) > 1 for one in (self, other))
+        return pictures or None in (self.item, other.item) or self.item == other.item
+
+
+@answers({"found": {text: text}}, raises=(UsageError, MissingDependencyError))
+def inner_groups(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
+    """Return, for each file of a task, how the groups inside it are called where several are alike.
+
+    Args:
+        task: root, items (`Item.as_dict`).
+        beat: called with an item's number before it is touched.
+
+    Returns:
+        found: pattern by path ("/data/demo_*", "" for a file without such groups, "ends:meta/episode_ends", "key",
+            `RECORDS`, how many, and the keys of the first, a line each, for a JSON document that is a list of records;
+            `LINES` and how many, a line each, for a text).
+    """
+    found, folders = {}, Roots(task["root"], {})
+    for number, data in enumerate(task["items"]):
+        beat(number)
+        limit_files(beat, [data["path"]], task["root"], {})
+        try:
+            with closing(open_container(folders.file(data["path"]))) as container:
+                names = container.names()
+                if names == [LINES] and format_of(data["path"]) is None:
+                    found[data["path"]] = f"{LINES}\n{len(container.read(LINES))}"
+                    continue
+                listed = names == ["records"] and _is_list(folders.file(data["path"]))
+                records = _of_records(container.read("records")) if listed else []
+                own = "key" if container.keys() else _alike(storable(names))
+                found[data["path"]] = "\n".join([RECORDS, *records]) if records else own
+        except DatacheckError:
+            continue
+    return {"found": found}
+
+
+def _is_list(place: File) -> bool:
+    """Tell whether a document begins as a list: an object may have its records under that name."""
+    with place.open(buffering=0) as file:
+        return file.read(_HEAD).removeprefix(BOM).lstrip().startswith(b"[")
+
+
+def _of_records(value: Any) -> list[str]:
+    """Return the length of a list of several objects, and the keys of the first; [] for anything else."""
+    if not isinstance(value, list) or len(value) < 2 or not all(isinstance(one, Mapping) for one in value):
+        return []
+    return [str(len(value)), *storable([key[:_KEY] for key in list(value[0])[:_NAMES]])]
+
+
+def _alike(names: list[str]) -> str:
+    if "meta/episode_ends" in names:
+        return "ends:meta/episode_ends"
+    counted: Counter[str] = Counter()
+    groups = {head for name in names for head in _heads(name)}
+    for group in groups:
+        counted["/" + re.sub(r"\d+$", "*", group)] += bool(re.search(r"\d+$", group))
+    several = [(n, -len(pattern), pattern) for pattern, n in counted.items() if n > 1 or _EPISODE.search(pattern)]
+    if several:
+        return max(several)[2]
+    first = {name.partition("/")[0] for name in names} if all("/" in name for name in names) else set()
+    return f"/{first.pop()}" if len(first) == 1 else ""
+
+
+def _heads(name: str) -> list[str]:
+    parts = name.split("/")
+    return ["/".join(parts[:size]) for size in range(1, len(parts))]
+
+
+def _is_dtype(name: Any) -> bool:
+    return text(name) and (name in {"text", "json"} or np.dtype(name[:40]).name == name)
+
+
+def _is_rank(name: Any) -> bool:
+    return isinstance(name, str) and re.fullmatch("[0-9]{1,2}", name, re.ASCII) is not None
+
+
+def _are_sizes(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and all(map(natural, value)))
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or finite(value)
+
+
+_SEEN = {
+    "samples": natural, "dtypes": {_is_dtype: natural}, "ndims": {_is_rank: natural}, "item": _are_sizes,
+    "lengths": [natural], "low": _is_number, "high": _is_number, "unfinite": natural, "holes": finite, "whole": bool,
+    "distinct": [int64], "negative": [int64], "norms": [finite], "sizes": [finite], "rising": bool, "falls": natural,
+    "ends": [natural], "keys": [text], "chats": natural, "speakers": {text: natural}, "told": int64,
+    "longest": int64, "empty": int64, "climbs": int64, "columns": [[finite]], "unit": [natural], "thinned": bool,
+}  # fmt: skip
+
+
+@answers(
+    {
+        "fields": {text: _SEEN},
+        "samples": natural,
+        "unread": [text],
+        "failed": natural,
+        "passed": [text],
+        "taken": {text: text},
+    },
+    lambda answer, _: all(seen.keys() == _SEEN.keys() for seen in answer["fields"].values()),
+    raises=(UsageError, MissingDependencyError),
+)
+def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
+    """Return what a few samples hold.
+
+    Args:
+        task: schema (`Schema.as_dict`), root, items (`Item.as_dict`), most (samples in all).
+        beat: called with an item's number before it is touched and after each of its blocks.
+
+    Returns:
+        fields (`Seen` by name, of very many the first), samples, unread (up to 3 reasons), failed (how many were not
+        read), passed (names of values of a kind that is not read), taken (near names by the field that they were read
+        for).
+    """
+    source = open_source(Schema.model_validate(task["schema"]), Path(task["root"]))
+    seen: dict[str, Seen] = {}
+    taken: dict[str, str] = {}
+    samples, failed, unread = 0, 0, list[str]()
+    thinned = False
+    for number, data in enumerate(task["items"]):
+        rest = len(task["items"]) - number
+        few = _Few(
+            max(1, (task["most"] - samples) // rest), _BYTES // len(task["items"])
+        )  # files hold different fields
+        item = Item.from_dict(data)
+        beat(number)
+        limit_item(beat, source, item)
+        reasons, lost = _read(source, item, few, seen, taken, partial(beat, number))
+        unread, failed = [*unread, *reasons][:3], failed + lost
+        for block in few.blocks():
+            samples += len(block)
+            for name, column in block.fields.items():
+                _add(seen[name], column)
+        thinned |= few.thinned
+    for one in seen.values():
+        one.thinned = thinned
+    held = [name for name, one in seen.items() if one.samples]
+    found = {name: asdict(seen[name]) for name in held[:_MOST_SEEN]}
+    passed = storable(sorted(source.passed)[:_NAMES])
+    return {
+        "fields": found,
+        "samples": samples,
+        "unread": storable(unread[:3]),
+        "failed": failed,
+        "passed": passed,
+        "taken": taken,
+    }
+
+
+def _read(
+    source: Source, item: Item, few: _Few, seen: dict[str, Seen], taken: dict[str, str], beat: Callable[[], None]
+) -> tuple[list[str], int]:
+    """Take a few samples of a file; return why others could not be read, up to three reasons, and how many."""
+    unread, failed = list[str](), 0
+    beat()
+    try:
+        for got in source.read(item):
+            beat()
+            if isinstance(got, Unread):
+                unread, failed = [*unread, f"{got.key}: {got.reason}"][:3], failed + 1
+                continue
+            for name, column in got.fields.items():
+                _climb(seen.setdefault(name, Seen()), column)
+            near = {name: column for name, column in got.facts.items() if name.startswith("near/")}
+            taken |= {name.removeprefix("near/"): str(column.objects[0]) for name, column in near.items()}
+            few.add(got)
+            if few.full:
+                break
+    except FormatError as error:
+        unread, failed = [*unread, f"{item.path}: {error}"], failed + 1
+    return unread, failed
+
+
+class _Few:
+    """A few samples of a stream however long it is, each as likely as the others, the same ones each time.
+
+    Args:
+        room: how many.
+        most: bytes of the stream that are looked at.
+
+    Notes:
+        Not each hundredth: left and right hands, or two cameras, may take turns.
+    """
+
+    def __init__(self, room: int, most: int) -> None:
+        self._room, self._most = room, most
+        self._met = self._nbytes = 0
+        self._draw = np.random.Philox(0)  # NumPy promises its words
+        self._kept: list[tuple[Array, Block]] = []  # with the number that each sample drew; the lowest stay
+
+    @property
+    def full(self) -> bool:
+        """Whether no more is to be looked at."""
+        return self._nbytes > self._most
+
+    @property
+    def thinned(self) -> bool:
+        """Whether there are more, as far as is known."""
+        return self._met > self._room or self.full
+
+    def add(self, block: Block) -> None:
+        """Let the next samples draw."""
+        self._kept.append((self._draw.random_raw(len(block)), block))
+        self._met += len(block)
+        self._nbytes += sum(column.values.nbytes for column in block.fields.values() if not column.peeked)
+        drawn = np.concatenate([drawn for drawn, _ in self._kept])
+        if len(drawn) > self._room:
+            last = np.partition(drawn, self._room - 1)[self._room - 1]
+            found = [(drawn, block, np.flatnonzero(drawn <= last)) for drawn, block in self._kept]
+            self._kept = [(drawn[few], _take(block, few)) for drawn, block, few in found if len(few)]
+
+    def blocks(self) -> list[Block]:
+        """Return the samples, in the order of the stream."""
+        return [block for _, block in self._kept]
+
+
+def _take(block: Block, few: Array) -> Block:
+    fields = {name: column.take(few) for name, column in block.fields.items()}
+    return Block([block.keys[i] for i in few], fields, [block.origins[i] for i in few], block.split)
+
+
+def _climb(seen: Seen, column: Column) -> None:
+    """Note whether a field numbers the samples, or says when they were made."""
+    if column.kind == "array" and column.lengths is None and column.values.dtype.kind in "iuf" and not column.peeked:
+        rising = seen.climbs >= 0 and bool((column.values[1:] > column.values[:-1]).all())
+        seen.climbs = seen.climbs + len(column) - 1 if rising else -1
+
+
+def _add(seen: Seen, column: Column) -> None:
+    seen.samples += len(column)
+    kind = column.kind if column.kind != "array" else column.values.dtype.name
+    seen.dtypes[kind] = seen.dtypes.get(kind, 0) + len(column)
+    if column.kind != "array":
+        _add_text(seen, column)
+        return
+    ndim = column.values.ndim - (column.lengths is None)
+    first = str(ndim) not in seen.ndims and not seen.ndims
+    seen.ndims[str(ndim)] = seen.ndims.get(str(ndim), 0) + len(column)
+    item = list(column.values.shape[1:])
+    seen.item = item if first or seen.item == item else None
+    if column.lengths is not None:
+        seen.lengths += [int(n) for n in column.lengths[: max(0, _LENGTHS - len(seen.lengths))]]
+    if column.values.dtype.kind in "biuf" and column.values.size and not column.peeked:
+        _add_numbers(seen, column)
+
+
+def _add_text(seen: Seen, column: Column) -> None:
+    if column.lengths is not None and len(column):
+        seen.longest = max(seen.longest, int(column.lengths.max()))
+        seen.empty += int(np.count_nonzero(column.lengths == 0))
+    for value in column.objects[:20] if column.kind == "json" else []:
+        seen.told += _tells(value[:_ROWS]) if isinstance(value, list) else False
+        inner = value[0] if isinstance(value, list) and value else value
+        if isinstance(inner, Mapping):
+            seen.keys = list(dict.fromkeys([*seen.keys, *storable(list(map(str, inner)))]))[:_KEYS]
+            names = dict.fromkeys(storable(_speakers(value)))
+            seen.chats += bool(names)
+            for name in names:
+                if name in seen.speakers or len(seen.speakers) < _KEYS:
+                    seen.speakers[name] = seen.speakers.get(name, 0) + 1
+
+
+def _speakers(value: Any) -> list[str]:
+    """Return who speaks in a message or in the first ones of a list."""
+    messages = [one for one in (value if isinstance(value, list) else [value])[:_KEYS] if isinstance(one, Mapping)]
+    return [role_of(one)[:_KEY] for one in messages if any(name in one for name, _ in MESSAGE_NAMES)]
+
+
+def _tells(rows: list[Any]) -> bool:
+    texts = {row for row in rows if isinstance(row, str)}
+    return 2 * len(texts) > max(2, len(rows)) or len({len(row) for row in rows if isinstance(row, list)}) > 1
+
+
+def _add_numbers(seen: Seen, column: Column) -> None:
+    values = column.values.astype(np.float64)
+    known = np.isfinite(values)
+    if not known.all():
+        strange = np.any(~known.reshape(len(known), -1), axis=1)
+        seen.unfinite += int(np.count_nonzero(reduced(np.logical_or, strange, column.lengths)))
+        seen.holes = max(seen.holes, 1 - float(known.mean()))
+    numbers = values[known]
+    if not len(numbers):
+        return
+    low, high = float(numbers.min()), float(numbers.max())
+    seen.low = low if seen.low is None else min(seen.low, low)
+    seen.high = high if seen.high is None else max(seen.high, high)
+    seen.whole &= bool((numbers == np.floor(numbers)).all())
+    if seen.whole:
+        _add_whole(seen, numbers, first=seen.samples == len(column))
+    if values.ndim == 1 and column.lengths is not None:
+        series = [np.asarray(column[i]) for i in range(len(column))]
+        seen.falls += sum(bool((steps[1:] < steps[:-1]).any()) for steps in series)  # a difference could wrap
+        rises = sum(int(np.count_nonzero(steps[1:] > steps[:-1])) for steps in series)
+        seen.rising &= 2 * rises >= sum(max(0, len(steps) - 1) for steps in series)
+        ends = [int(np.cumprod(steps[::-1] != 0).sum()) for steps in series]
+        seen.ends = [min([*seen.ends, *ends]), max([*seen.ends, *ends])]
+    if column.lengths is not None and values.ndim == 2 and values.shape[1] in _TABLE:
+        _add_columns(seen, column, values)
+    width = values.shape[-1] if values.ndim > 1 else int(column.uniform or 0)
+    if width in {3, 4}:
+        norms = np.sqrt((values.reshape(-1, width) ** 2).sum(axis=1))
+        _span(seen.norms, norms[np.isfinite(norms)])
+    placed = positions(column) if width == 3 or seen.columns else None
+    if placed is not None and placed[1] is not None:
+        xyz, lengths = placed
+        low3, high3 = reduced(np.minimum, xyz, lengths), reduced(np.maximum, xyz, lengths)
+        sizes = np.sqrt(((high3.astype(np.float64) - low3) ** 2).sum(axis=0))
+        _span(seen.sizes, sizes[np.isfinite(sizes)])
+
+
+def _add_whole(seen: Seen, numbers: Array, *, first: bool) -> None:
+    if seen.distinct or first:
+        every = sorted({*seen.distinct, *np.unique(numbers[:100_000]).astype(np.int64).tolist()})
+        seen.distinct = every if len(every) <= DISTINCT else []
+    negative = np.unique(numbers[(numbers < 0) & (numbers >= LEAST_LABEL)])[: DISTINCT + 1]
+    seen.negative = sorted({*seen.negative, *negative.astype(np.int64).tolist()})[: DISTINCT + 1]
+
+
+def _add_columns(seen: Seen, column: Column, values: Array) -> None:
+    rows = values[np.isfinite(values).all(axis=1)]
+    if not len(rows):
+        return
+    first = not seen.columns
+    ends = zip(rows.min(axis=0).tolist(), rows.max(axis=0).tolist(), (rows == np.floor(rows)).all(axis=0), strict=True)
+    found = [[low, high, float(whole)] for low, high, whole in ends]
+    if first or len(found) != len(seen.columns):
+        seen.columns = found
+    else:
+        pairs = zip(seen.columns, found, strict=True)
+        seen.columns = [[min(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2])] for a, b in pairs]
+    norms = {at: np.sqrt((rows[:, at : at + 3] ** 2).sum(axis=1)) for at in (3, 6) if at + 3 <= rows.shape[1]}
+    unit = [at for at, norm in norms.items() if norm.min() >= 0.98 and norm.max() <= 1.02]
+    seen.unit = unit if first else [at for at in seen.unit if at in unit]
+
+
+def _span(kept: list[float], values: Array) -> None:
+    if len(values):
+        kept[:] = [min([*kept[:1], float(values.min())]), max([*kept[1:], float(values.max())])]

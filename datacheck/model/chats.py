@@ -1,0 +1,128 @@
+"""Chats whose messages are a role and a text each, as columns: nothing of them is a Python object unless one asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import orjson
+
+from datacheck.model.sample import Column
+
+Array = np.ndarray[Any, Any]
+
+_AROUND = len('{"content":"","role":""}')
+_SHORT = np.frombuffer(b'"\\\b\t\n\f\r', np.uint8)  # what JSON writes in two bytes; \u0000 and the like take six
+
+
+class Messages(Column):
+    """A JSON column of chats; `values`, their JSON, are written when somebody asks for them.
+
+    Shapes:
+        counts: int64 (chats) [messages]
+        roles: int64 (messages), places in `words`
+        sizes: int64 (messages) [bytes of its JSON]
+        lengths: int64 (chats) [bytes of their JSON]
+
+    Args:
+        words: the different roles: letters, digits, ``_`` and ``-``.
+        said: the text of each message.
+        plain: no text holds anything that JSON writes in another way.
+    """
+
+    counts: Array
+    words: list[str]
+    roles: Array
+    said: Column
+    sizes: Array
+
+    def __init__(self, counts: Array, words: Sequence[str], roles: Array, said: Column, *, plain: bool = False) -> None:
+        sizes = message_bytes(words, roles, said, plain=plain)
+        self.__dict__.update(counts=counts, words=list(words), roles=roles, said=said, sizes=sizes)
+        self.__dict__.update(kind="json", peeked=False)
+        total = np.concatenate([[0], np.cumsum(sizes)])
+        self.__dict__["lengths"] = total[self._stops] - total[self._stops - counts] + 2 + np.maximum(counts - 1, 0)
+
+    @cached_property
+    def _stops(self) -> Array:
+        return np.cumsum(self.counts)
+
+    @cached_property
+    def objects(self) -> list[Any]:
+        """The chats as JSON values."""
+        return [self.chat(place) for place in range(len(self))]
+
+    def chat(self, place: int) -> list[dict[str, Any]]:
+        """Return one chat as JSON values."""
+        stop = int(self._stops[place])
+        messages = range(stop - int(self.counts[place]), stop)
+        return [{"role": self.words[self.roles[i]], "content": text_at(self.said, i)} for i in messages]
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "values":
+            raise AttributeError(name)
+        written = bytearray()
+        for chat in self.objects:  # a list of what orjson returns would hold 4 kB for each chat, however short
+            written += orjson.dumps(chat, option=orjson.OPT_SORT_KEYS)
+        values = self.__dict__["values"] = np.frombuffer(bytes(written), np.uint8)
+        return values
+
+
+def data_of(column: Column) -> bytes:
+    """Return the bytes of all texts of a column; made once, because several measurements search them."""
+    if "_data" not in column.__dict__:
+        column.__dict__["_data"] = column.values.tobytes()
+    data: bytes = column.__dict__["_data"]
+    return data
+
+
+def parts_of(column: Column) -> list[bytes]:
+    """Return the bytes of each text of a column."""
+    array = column.__dict__.get("_array")
+    if array is not None:
+        known: list[bytes] = array.to_numpy(zero_copy_only=False).tolist()
+        return known
+    data, stops = data_of(column), column.starts + (0 if column.lengths is None else column.lengths)
+    return [data[begin:stop] for begin, stop in zip(column.starts.tolist(), stops.tolist(), strict=True)]
+
+
+def column_of(array: Any) -> Column:
+    """Return the column of an Arrow array of texts or of binary, which makes their parts in half the time."""
+    begins, octets = strings_of(array)
+    column = Column(octets[begins[0] : begins[-1]], np.diff(begins), "text")
+    column.__dict__["_array"] = array.view("binary")
+    return column
+
+
+def strings_of(array: Any) -> tuple[Array, Array]:
+    """Return where strings begin in a buffer, with the end of the last: int64 (strings + 1), uint8 (bytes)."""
+    _, offsets, data = array.buffers()
+    begins = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    return begins, np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+
+
+def text_at(column: Column, place: int) -> str:
+    """Return one text of a column; the others need not be decoded for it."""
+    known: list[str] | None = column.__dict__.get("objects")
+    return column[place].tobytes().decode("utf-8", "surrogatepass") if known is None else known[place]
+
+
+def message_bytes(words: Sequence[str], roles: Array, said: Column, *, plain: bool = False) -> Array:
+    """Return the bytes of each message as JSON: int64 (messages).
+
+    Args:
+        words, roles, said, plain: as of `Messages`; the words may be any.
+    """
+    assert said.lengths is not None
+    names = np.array([len(orjson.dumps(word)) - 2 for word in words] or [0], np.int64)
+    found: Array = said.lengths + names[roles] + _AROUND
+    if plain:
+        return found
+    octets = said.values
+    odd = np.flatnonzero((octets < ord(" ")) | (octets == ord('"')) | (octets == ord("\\")))
+    owners = np.searchsorted(np.cumsum(said.lengths), odd, side="right")
+    more = np.where(np.isin(octets[odd], _SHORT), 1, 5)
+    escaped = np.bincount(owners, more, len(roles)).astype(np.int64)
+    return found + escaped

@@ -1,0 +1,504 @@
+"""The Table: one row per listed sample, columnar, with every scalar that was measured.
+
+Tables merge by concatenation in key order and nothing else merges. A column may be absent for some rows (the
+measurement did not apply or did not run); such rows are marked, never filled with a number that looks real.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice, pairwise
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+
+from datacheck.model.row_keys import Numbered
+
+Array = np.ndarray[Any, Any]
+
+CHECKED, UNREADABLE, SKIPPED = 0, 1, 2
+_FEW = ("inner", "splits", "groups", "reasons")  # columns in which many rows hold the same text
+_TEXTS = ("keys", "files", *_FEW)
+WIDEST = 4096  # numbers in one value of a column
+# A column that says how many bytes wide columns of its field would take in a row (`WIDE_NUMBER` for each number, as
+# samples.parquet is written and read), where these columns are left out.
+LEFT_OUT, WIDE_NUMBER = "left_out", 18
+# In front of the reason of a row that stands for a folder: the folder may hold any number of samples.
+NOT_LISTED = "not listed: "
+FAULT = "a fault of datacheck: please report it"  # in the reason of a row on which a measurement of ours fails
+_KINDS = "biufOU"
+
+
+class Texts(Sequence[str]):
+    """A column of texts of which many are equal: the different ones, and the number of each row's.
+
+    Shapes:
+        rows: int32 (rows), places in `words`
+    """
+
+    def __init__(self, words: Sequence[str], rows: Array) -> None:
+        self.words = words
+        self.rows = rows
+
+    @staticmethod
+    def of(texts: Sequence[str]) -> Texts:
+        """Return a column of these texts; the words come in the order in which they are met."""
+        if isinstance(texts, Texts):
+            return texts
+        if isinstance(texts, list) and texts and texts.count(texts[0]) == len(texts):
+            return Texts(texts[:1], np.zeros(len(texts), np.int32))
+        words = list(dict.fromkeys(texts))  # and no loop of our own: there may be a million
+        if len(words) == len(texts):
+            return Texts(words, np.arange(len(words), dtype=np.int32))
+        numbers = dict(zip(words, range(len(words)), strict=True))
+        return Texts(words, np.fromiter(map(numbers.__getitem__, texts), np.int32, len(texts)))
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> Texts: ...
+    def __getitem__(self, place: int | slice) -> str | Texts:
+        """Return one text, or the column of a range of rows."""
+        return Texts(self.words, self.rows[place]) if isinstance(place, slice) else self.words[self.rows[place]]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.words.__getitem__, self.rows.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(operator.eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def take(self, index: Array) -> Texts:
+        """Return the texts at `index`."""
+        return Texts(self.words, self.rows[index])
+
+    def holds(self, some: Iterable[str]) -> bool:
+        """Tell whether a row holds one of these texts."""
+        return not self._met.isdisjoint(some)
+
+    @cached_property
+    def _met(self) -> frozenset[str]:
+        return frozenset(self.present())
+
+    def present(self) -> list[str]:
+        """Return the different texts that some row holds, sorted."""
+        met = np.flatnonzero(np.bincount(self.rows, minlength=len(self.words)))
+        return sorted(dict.fromkeys(self.words[i] for i in met.tolist()))  # mostly in order already
+
+    def places(self) -> Iterator[tuple[str, Array]]:
+        """Yield (text, int64 rows that hold it) in the order of the texts."""
+        if not len(self):
+            return
+        order = np.argsort(self.rows, kind="stable")
+        numbers, starts = np.unique(self.rows[order], return_index=True)
+        parts = np.split(order, starts[1:]) if len(order) else []
+        found = dict(zip(numbers.tolist(), parts, strict=True))
+        for number in sorted(found, key=self.words.__getitem__):
+            yield self.words[number], found[number]
+
+
+class Measured(NamedTuple):
+    """One column: values, and where they exist.
+
+    Shapes:
+        values: number or bool (rows) or (rows, k), k at most 4,096; object (rows) for text
+        present: bool (rows)
+    """
+
+    values: Array
+    present: Array
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something known of a key or a file without opening it: a missing file, a file that no list names, a changed one.
+
+    Args:
+        code: the rule that reports it.
+        key: the sample, or the file's relative path.
+        reason: one sentence.
+        missing: the sample cannot be read at all; it becomes an UNREADABLE row.
+        split: the split it belongs to, or "".
+        about: what else is known, JSON values; how a note of this code is told from another by ``kind``.
+    """
+
+    code: str
+    key: str
+    reason: str
+    missing: bool = False
+    split: str = ""
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Table:
+    """Rows of all samples in key order.
+
+    Args:
+        keys, files, splits, groups: one text per row; `files` is relative to the root.
+        inner: the path inside the file ("" where the file is the sample).
+        status: int8: CHECKED, UNREADABLE or SKIPPED.
+        reasons: why a row is not CHECKED, "" otherwise; starts with the code ("DC101 truncated ...").
+        nbytes: int64, bytes of the sample's fields.
+        columns: measured columns by name, ``field:stat`` or ``:stat`` for the sample as a whole.
+    """
+
+    keys: Sequence[str] = field(default_factory=list)
+    files: Sequence[str] = field(default_factory=list)
+    inner: Sequence[str] = field(default_factory=list)
+    splits: Sequence[str] = field(default_factory=list)
+    groups: Sequence[str] = field(default_factory=list)
+    status: Array = field(default_factory=lambda: np.zeros(0, np.int8))
+    reasons: Sequence[str] = field(default_factory=list)
+    nbytes: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    columns: MutableMapping[str, Measured] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in _FEW:
+            setattr(self, name, Texts.of(getattr(self, name)))
+        if self.files is not self.keys and not isinstance(self.files, Texts):
+            self.files = self.keys if self.files == self.keys else Texts.of(self.files)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def rows(self, index: Array, field_name: str = "") -> Rows:
+        """Return the rows at `index` as a rule about `field_name` ("" for whole samples) sees them."""
+        return Rows(self, np.asarray(index, dtype=np.int64), field_name)
+
+    def present(self, field_name: str) -> Array:
+        """Return bool (rows): where something was measured of a field ("": of the sample as a whole)."""
+        found = np.zeros(len(self), bool)
+        for name in sorted(self.columns):
+            if name.rpartition(":")[0] == field_name and not found.all():
+                found |= self.columns[name].present
+        return found
+
+    def as_wire(self) -> dict[str, Any]:
+        """Return the table as JSON values and arrays (what `parallel.encode` takes)."""
+        columns = {
+            name: [_packed(m.values) if m.values.dtype.hasobject else m.values, m.present]
+            for name, m in self.columns.items()
+        }
+        texts = {name: _packed(getattr(self, name)) for name in _TEXTS if name != "keys"}
+        if isinstance(self.keys, Numbered):
+            texts["keys"] = [self.keys.heads, self.keys.rows, self.keys.numbers]
+        else:
+            texts["keys"] = [list(self.keys), None]  # they differ: packing would find out, slowly
+        if self.files is self.keys:
+            texts["files"] = [[], None]
+        return {"texts": texts, "status": self.status, "nbytes": self.nbytes, "columns": columns}
+
+    @staticmethod
+    def from_wire(data: dict[str, Any]) -> Table:
+        """Return the table of `as_wire`; equal texts of a column share one object.
+
+        Raises:
+            ValueError: a child that was taken over says so, or a file that somebody else wrote.
+        """
+        try:
+            table = _unwired(data)
+            sound = _is_sound(table, data)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ValueError(_NO_TABLE) from error
+        if not sound:
+            raise ValueError(_NO_TABLE)
+        return table
+
+    @staticmethod
+    def is_wire(data: Any) -> bool:
+        """Tell whether a value is one of `as_wire`; of others it raises `ValueError`."""
+        Table.from_wire(data)
+        return True
+
+    def take(self, index: Array) -> Table:
+        """Return the rows at `index`, in that order."""
+        keys = _picked(self.keys, index)
+        return Table(
+            keys=keys,
+            files=keys if self.files is self.keys else _picked(self.files, index),
+            **{name: _picked(getattr(self, name), index) for name in _FEW},
+            status=self.status[index],
+            nbytes=self.nbytes[index],
+            columns={name: Measured(m.values[index], m.present[index]) for name, m in self.columns.items()},
+        )
+
+
+_NO_TABLE = "rows of another form than datacheck gives them"
+
+
+def _unwired(data: dict[str, Any]) -> Table:
+    texts = {name: _unpacked(*data["texts"][name]) for name in _TEXTS}
+    texts["files"] = texts["files"] or texts["keys"]
+    columns = {
+        name: Measured(_objects(_unpacked(*values)) if isinstance(values, list) else values, present)
+        for name, (values, present) in data["columns"].items()
+    }
+    return Table(**texts, status=data["status"], nbytes=data["nbytes"], columns=columns)
+
+
+def _is_sound(table: Table, data: dict[str, Any]) -> bool:
+    """Tell whether columns have the types and lengths of those of a table."""
+    count, texts = len(table), [data["texts"][name][0] for name in _TEXTS]
+    packed = [value[0] for value, _ in data["columns"].values() if isinstance(value, list)]
+    return (
+        all(isinstance(some, list) and _are_texts(some) for some in (*texts, *packed, list(table.columns)))
+        and all(_has_rows(getattr(table, name), count) for name in _TEXTS)
+        and _is_column(table.status, count, "i1", range(CHECKED, SKIPPED + 1))
+        and _is_column(table.nbytes, count, "i8", range(2**63))
+        and all(_is_measured(column, count) for column in table.columns.values())
+    )
+
+
+def _are_texts(texts: list[Any]) -> bool:
+    return set(map(type, texts)) <= {str} and len("".join(texts).encode()) >= 0  # half a character cannot be encoded
+
+
+def _is_column(array: Any, count: int, dtype: str, values: range) -> bool:
+    """Tell whether an array has a number of `values` for each row."""
+    fits = isinstance(array, np.ndarray) and array.dtype == dtype and array.shape == (count,)
+    return fits and (not count or (int(array.min()) in values and int(array.max()) in values))
+
+
+def _has_rows(texts: Sequence[str], count: int) -> bool:
+    if isinstance(texts, Numbered):
+        heads, numbers = sorted(texts.heads), range(10**12)
+        apart = not any(b.startswith(a) for a, b in pairwise(heads))
+        distinct = count < 2 or texts.numbers.strides != (0,)  # else a few bytes would make many rows
+        return (
+            apart and distinct and _is_column(texts.numbers, count, "i8", numbers)
+            and _is_column(texts.rows, count, "i4", range(len(heads)))
+        )  # fmt: skip
+    if isinstance(texts, Texts):
+        return _is_column(texts.rows, count, "i4", range(len(texts.words)))
+    return len(texts) == count
+
+
+def _is_measured(column: Measured, count: int) -> bool:
+    values, present = column
+    return (
+        isinstance(values, np.ndarray) and isinstance(present, np.ndarray)
+        and values.dtype.kind in _KINDS and values.shape[:1] == present.shape == (count,) and present.dtype == bool
+        and (values.ndim == 1 or (values.ndim == 2 and 0 < values.shape[1] <= WIDEST and not values.dtype.hasobject))
+    )  # fmt: skip
+
+
+def _picked(texts: Sequence[str], index: Array) -> Sequence[str]:
+    return texts.take(index) if isinstance(texts, Texts | Numbered) else [texts[i] for i in index.tolist()]
+
+
+def _objects(texts: Sequence[str]) -> Array:
+    if not isinstance(texts, Texts):
+        return np.array(texts, dtype=object)
+    words = np.array(texts.words, dtype=object)
+    return np.broadcast_to(words, len(texts)) if len(words) == 1 and len(texts) else words[texts.rows]
+
+
+def _packed(texts: Sequence[str] | Array) -> list[Any]:
+    """Return texts as the different ones and a number for each row; as they are where most differ."""
+    if isinstance(texts, np.ndarray):
+        same = len(texts) > 0 and not texts.strides[0]  # one text for all
+        texts = Texts([texts[0]], np.zeros(len(texts), np.int32)) if same else texts.tolist()
+    few = Texts.of(texts)
+    return [list(texts), None] if 2 * len(few.words) > len(texts) else [list(few.words), few.rows]
+
+
+def _unpacked(texts: list[str], rows: Array | None, numbers: Array | None = None) -> Sequence[str]:
+    return texts if rows is None else Texts(texts, rows) if numbers is None else Numbered(texts, rows, numbers)
+
+
+def concatenate(tables: Sequence[Table]) -> Table:
+    """Return all rows in bytewise key order (stable for equal keys); absent columns are marked absent.
+
+    Notes:
+        The columns of the given tables are taken out of them one by one: both at once would be twice the memory.
+        A table that comes alone and in order is returned as it is.
+    """
+    tables = [t for t in tables if len(t)]
+    if len(tables) == 1 and _in_order(tables[0].keys):
+        return tables[0]
+    names = sorted({name for t in tables for name in t.columns})
+    sizes = [len(t) for t in tables]
+    keys = Numbered.joined([t.keys for t in tables])
+    merged = Table(
+        keys=keys,
+        files=keys if all(t.files is t.keys for t in tables) else _joined([t.files for t in tables]),
+        **{name: _joined([getattr(t, name) for t in tables]) for name in _FEW},
+        status=np.concatenate([t.status for t in tables]) if tables else np.zeros(0, np.int8),
+        nbytes=np.concatenate([t.nbytes for t in tables]) if tables else np.zeros(0, np.int64),
+        columns={
+            name: _join(list(zip([t.columns.pop(name, None) for t in tables], sizes, strict=True))) for name in names
+        },
+    )
+    if _in_order(keys):
+        return merged
+    order = keys.order() if isinstance(keys, Numbered) else sorted(range(len(merged)), key=keys.__getitem__)
+    return merged.take(np.array(order, dtype=np.int64))
+
+
+def _in_order(keys: Sequence[str]) -> bool:
+    if isinstance(keys, Numbered):
+        return keys.in_order()
+    return all(map(operator.le, keys, islice(keys, 1, None)))  # UTF-8 keeps the order of code points
+
+
+def _joined(columns: Sequence[Sequence[str]]) -> Texts:
+    """Return columns of texts one after the other as one of them."""
+    numbers: dict[str, int] = {}
+    parts = []
+    for column in map(Texts.of, columns):
+        places = np.array([numbers.setdefault(word, len(numbers)) for word in column.words], dtype=np.int32)
+        parts.append(places[column.rows])
+    return Texts(list(numbers), np.concatenate(parts) if parts else np.zeros(0, np.int32))
+
+
+def _join(parts: list[tuple[Measured | None, int]]) -> Measured:
+    known = [m for m, _ in parts if m is not None]
+    if len({_sort(m) for m in known}) > 1:  # only a child that was taken over says so: of the others nothing is known
+        parts = [(m if m is not None and _sort(m) == _sort(known[0]) else None, size) for m, size in parts]
+        known = [m for m, _ in parts if m is not None]
+    if len(known) == len(parts) and (alike := _same(known, sum(size for _, size in parts))) is not None:
+        return alike
+    width = max((m.values.shape[1:] for m in known), default=())
+    dtype = np.result_type(*{m.values.dtype for m in known}) if known else np.dtype(np.float64)
+    values = []
+    for m, size in parts:
+        if m is None:
+            values.append(np.full((size, *width), "" if dtype.kind == "O" else 0, dtype=dtype))
+        elif m.values.shape[1:] == width:
+            values.append(m.values.astype(dtype, copy=False))
+        else:  # a shorter vector (a field with fewer columns): pad, the extra places mean nothing
+            padded = np.zeros((size, *width), dtype=dtype)
+            padded[:, : m.values.shape[1]] = m.values
+            values.append(padded)
+    present = [np.zeros(size, bool) if m is None else m.present for m, size in parts]
+    return Measured(np.concatenate(values), np.concatenate(present))
+
+
+def _sort(column: Measured) -> tuple[int, str]:
+    kind = column.values.dtype.kind
+    return column.values.ndim, "number" if kind in "biuf" else kind
+
+
+def _same(parts: list[Measured], count: int) -> Measured | None:
+    """Return a column of parts that each hold one row many times, the same in all of them; None of others."""
+    first = parts[0]
+    if first.values.strides[:1] != (0,) or any(a.strides[:1] != (0,) for m in parts for a in m):
+        return None
+    for m in parts:
+        one, other = (x.values[:1].tolist() if x.values.dtype.hasobject else x.values[:1].tobytes() for x in (m, first))
+        if m.values.dtype != first.values.dtype or one != other or m.present[0] != first.present[0]:
+            return None
+    shape = (count, *first.values.shape[1:])
+    return Measured(np.broadcast_to(first.values[:1], shape), np.broadcast_to(first.present[:1], count))
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What a rule judges: some rows of the table, seen from one field (or from the sample as a whole).
+
+    Args:
+        table: the table they are part of.
+        index: int64: positions in the table.
+        field: the judged field; ``rows["min"]`` is then the column ``field:min``. A name that holds a colon is taken
+            as it is: ``rows[":split_key"]`` is a column of the whole sample, ``rows["xyz:min"]`` one of another field.
+    """
+
+    table: Table
+    index: Array
+    field: str = ""
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @cached_property
+    def _place(self) -> slice | Array:
+        """Where the rows are in a column: a slice where they follow one another, as most do; that copies nothing."""
+        index = self.index
+        if len(index) and bool((index[1:] > index[:-1]).all()) and int(index[-1] - index[0]) + 1 == len(index):
+            return slice(int(index[0]), int(index[-1]) + 1)
+        return index
+
+    def _at(self, column: Array) -> Array:
+        found = column[self._place].view()
+        found.flags.writeable = False  # it may be the table's own
+        return found
+
+    def _texts(self, column: Sequence[str]) -> Texts:
+        if isinstance(column, Texts):
+            return Texts(column.words, self._at(column.rows))
+        return Texts.of(self._some(column))  # of these rows alone: there may be as many splits as rows
+
+    def _some(self, column: Sequence[str]) -> list[str]:
+        place = self._place
+        return list(column[place]) if isinstance(place, slice) else [column[i] for i in place.tolist()]
+
+    def _column(self, name: str) -> Measured | None:
+        return self.table.columns.get(name if ":" in name else f"{self.field}:{name}")
+
+    def __contains__(self, name: str) -> bool:
+        return self._column(name) is not None
+
+    def __getitem__(self, name: str) -> Array:
+        """Return a column's values at these rows, to read only.
+
+        Raises:
+            KeyError: nothing of that name was measured.
+        """
+        if name not in self._taken:
+            column = self._column(name)
+            if column is None:
+                raise KeyError(name)
+            self._taken[name] = self._at(column.values)
+        return self._taken[name]
+
+    @cached_property
+    def _taken(self) -> dict[str, Array]:
+        """Columns that a rule has asked for: of rows with gaps they are copies, and rules ask for them in loops."""
+        return {}
+
+    def where(self, mask: Array) -> Rows:
+        """Return only the rows at which `mask` is true."""
+        return Rows(self.table, self.index[mask], self.field)
+
+    def measured(self, *names: str) -> Array:
+        """Return bool (rows): where all these columns were measured (nowhere if a column does not exist)."""
+        mask = np.ones(len(self.index), bool)
+        for name in names:
+            column = self._column(name)
+            mask &= False if column is None else self._at(column.present)
+        return mask
+
+    @property
+    def keys(self) -> list[str]:
+        """Keys of these rows."""
+        return self._some(self.table.keys)
+
+    @property
+    def files(self) -> Texts:
+        """Files of these rows."""
+        return self._texts(self.table.files)
+
+    @property
+    def splits(self) -> Texts:
+        """Splits of these rows."""
+        return self._texts(self.table.splits)
+
+    @property
+    def groups(self) -> Texts:
+        """Groups of these rows."""
+        return self._texts(self.table.groups)
+
+    def by_group(self) -> Iterator[tuple[str, Array]]:
+        """Yield (group, positions within these rows) in name order."""
+        yield from self.groups.places()

@@ -1,0 +1,423 @@
+"""A point cloud as at most 2,048 points."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+import struct
+import zlib
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import MissingDependencyError
+from datacheck.plugins import require
+from datacheck.preview.numbers import Array, UnfitError, base64_of, floats, numeric, short, shown, thinned
+from datacheck.rules.base import counted
+from datacheck.rules.series import time_field
+from datacheck.schema.model import Schema
+
+MOST = 2048
+_LABELS = 12  # colours that can be told apart; the rarest labels share the last one
+_AXES = "xyz"
+
+
+@dataclass(frozen=True, eq=False)
+class Colour:
+    """What the points are coloured by.
+
+    Shapes:
+        values: any (points, 3) of red, green, blue; any (points) of labels
+
+    Args:
+        name: of the field.
+        ignored: labels that training leaves out.
+        names: of labels that count from 0 on, where they have names.
+        declared: which labels the schema knows, where it does; the others come first.
+    """
+
+    name: str
+    values: Array
+    ignored: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+    declared: Callable[[Array], Array] | None = None
+
+
+def cloud(
+    value: object, unit: str = "", up: str | None = None, colour: Colour | None = None, most: int = MOST
+) -> dict[str, Any]:
+    """Return the preview of a cloud.
+
+    Shapes:
+        value: number (points, 3)
+
+    Args:
+        unit: of the coordinates, "" where it is not known.
+        up: the axis that points up ("z", "-y"); None: z.
+        colour: None: by height.
+        most: points that are kept.
+
+    Raises:
+        UnfitError: it has no finite point, or is of another shape.
+    """
+    points = numeric(value)
+    if points.ndim != 2 or points.shape[1] != 3:
+        msg = f"has shape {list(points.shape)}; points are [P, 3]"
+        raise UnfitError(msg)
+    if not len(points):
+        msg = "has no point"
+        raise UnfitError(msg)
+    finite = np.isfinite(points).all(axis=1)
+    places = np.flatnonzero(finite)
+    if not len(places):
+        msg = f"has {len(points):,} points, none of them finite"
+        raise UnfitError(msg)
+    whole = points if len(places) == len(points) else points[places]
+    low, high = floats(whole.min(axis=0)), floats(whole.max(axis=0))
+    chosen = places[thinned(len(places), most)]
+    kept = quantised(floats(points[chosen]), low, high)
+    made = {
+        "kind": "cloud", "points": len(points), "shown": len(chosen), "unfinite": len(points) - len(places),
+        "box": [low.tolist(), high.tolist()], "unit": unit, "up": up or "z",
+        "xyz": base64_of(kept), "colour": _coloured(colour, len(points), chosen),
+    }  # fmt: skip
+    return made | {"about": _about(made, low, high)}
+
+
+def quantised(points: Array, low: Array, high: Array) -> Array:
+    """Return points as uint16 between the corners of their box: 0 is `low`, 65535 is `high`."""
+    span = high / 2 - low / 2  # the whole span may be more than a float64 holds
+    share = np.divide(points / 2 - low / 2, span, out=np.zeros_like(points), where=span > 0)
+    numbers: Array = np.rint(np.clip(share, 0, 1) * 65535).astype(np.uint16)
+    return numbers
+
+
+def _coloured(colour: Colour | None, points: int, chosen: Array) -> dict[str, Any]:
+    if colour is None or colour.values.dtype.kind not in "biuf" or len(colour.values) != points:
+        return {"by": "height"}
+    values = colour.values
+    if values.ndim == 2 and values.shape[1] == 3:
+        return {"by": "rgb", "name": colour.name, "rgb": base64_of(_bytes(values, chosen))}
+    if values.ndim != 1:
+        return {"by": "height"}
+    labels, counts = np.unique(values, return_counts=True)
+    odd = _odd(labels, colour)
+    order = np.lexsort((-counts, ~odd))  # a label that should not be there is what is looked for
+    kept = order if len(labels) <= _LABELS else order[: _LABELS - 1]
+    number = np.full(len(labels), len(kept), np.uint8)
+    number[kept] = np.arange(len(kept))
+    names = [_label(labels[i], colour) + (" (no class)" if odd[i] else "") for i in kept.tolist()]
+    others = [f"{len(labels) - len(kept):,} others"] if len(kept) < len(labels) else []
+    many = counts[kept].tolist() + ([int(counts.sum() - counts[kept].sum())] if others else [])
+    return {
+        "by": "label", "name": colour.name, "names": names + others, "counts": many,
+        "label": base64_of(number[np.searchsorted(labels, values[chosen])]),
+    }  # fmt: skip
+
+
+def _odd(labels: Array, colour: Colour) -> Array:
+    """Return which labels the schema does not know: bool (labels)."""
+    if colour.declared is None:
+        return np.zeros(len(labels), bool)
+    return ~(colour.declared(labels) | np.isin(labels, list(colour.ignored)))
+
+
+def _label(value: Any, colour: Colour) -> str:
+    if colour.names:
+        return colour.names[int(value)]
+    text = str(int(value)) if float(value).is_integer() else f"{value:g}"
+    return text + (" (ignored)" if value in colour.ignored else "")
+
+
+def _bytes(values: Array, chosen: Array) -> Array:
+    """Return red, green and blue as uint8: shares of 1 or of 255, whichever the values look like."""
+    part = floats(values[chosen])
+    known = part[np.isfinite(part)]
+    most = 255.0 if len(known) and known.max() > 1 else 1.0
+    if values.dtype.kind == "u":
+        most = 255.0
+    return np.rint(np.clip(np.nan_to_num(part / most, nan=0, posinf=1, neginf=0), 0, 1) * 255).astype(np.uint8)
+
+
+def _about(made: dict[str, Any], low: Array, high: Array) -> str:
+    with np.errstate(over="ignore"):
+        edges = " x ".join(shown(float(edge)) for edge in high - low)
+    corner = ", ".join(f"{axis} from {shown(float(at))}" for axis, at in zip(_AXES, low, strict=True))
+    parts = [counted(made["points"], "point"), f"{edges} {made['unit'] or '(no unit declared)'} ({corner})"]
+    if made["shown"] < made["points"] - made["unfinite"]:
+        parts.insert(1, f"{made['shown']:,} drawn")
+    if made["unfinite"]:
+        parts.insert(1, f"{made['unfinite']:,} not finite and not drawn")
+    colour = made["colour"]
+    by = f"height along {made['up']}" if colour["by"] == "height" else colour["name"]
+    return f"Point cloud: {'; '.join(parts)}; coloured by {by}."
+
+
+POINTS = 200
+DIMENSIONS = 24
+RANGES = 1000  # that a timeline shows: they are written into each of a sample
+
+
+def timeline(value: object, names: Sequence[str] = (), unit: str = "", fps: float | None = None) -> dict[str, Any]:
+    """Return the preview of a series.
+
+    Shapes:
+        value: number (T) or (T, ...)
+
+    Args:
+        names: of the dimensions, as far as they are known.
+        unit: of the values, "" where it is not known.
+        fps: steps a second, None where it is not known.
+
+    Raises:
+        UnfitError: it has no step or no dimension.
+    """
+    values = numeric(value)
+    if not values.ndim or not values.size:
+        msg = f"has shape {list(values.shape)}: no step to draw"
+        raise UnfitError(msg)
+    flat = values.reshape(len(values), prod(values.shape[1:]))
+    dims = [_dimension(flat[:, n], _name(names, n)) for n in range(min(flat.shape[1], DIMENSIONS))]
+    unfinite = sum(dim["unfinite"] for dim in dims)
+    said = [counted(len(flat), "step"), counted(flat.shape[1], "dimension")]
+    if flat.shape[1] > DIMENSIONS:
+        said.append(f"the first {DIMENSIONS} are drawn")
+    if unfinite:
+        said.append(f"{counted(unfinite, 'value')} not finite and not drawn")
+    return {
+        "kind": "timeline", "steps": len(flat), "fps": fps, "unit": unit, "dims": dims, "all_dims": flat.shape[1],
+        "about": f"Timeline: {'; '.join(said)}.",
+    }  # fmt: skip
+
+
+def with_ranges(pictures: Sequence[dict[str, Any]], kept: object, schema: Schema) -> None:
+    """Write into the timelines of a sample which of its steps are to be trained on.
+
+    Args:
+        pictures: as of `previews`.
+        kept: ``[first, behind the last]`` of each range, as in ``valid.json``; None where the sample has none.
+        schema: of the sample: the ranges count what the time axis of its episodes counts.
+    """
+    axis = schema.spec(time_field(schema)).ragged
+    if not isinstance(kept, list):
+        return
+    joined = _joined(kept)
+    for one in pictures:
+        if one["kind"] == "timeline" and schema.spec(one["field"]).ragged == axis:
+            _mark(one, joined, one["steps"])
+
+
+def _joined(kept: Iterable[Any]) -> list[list[int]]:
+    """Return ranges in order, of which none meets the next."""
+    joined: list[list[int]] = []
+    for first, stop in sorted((max(0, first), stop) for first, stop in kept):
+        if joined and first <= joined[-1][1]:
+            joined[-1][1] = max(joined[-1][1], stop)
+        elif first < stop:
+            joined.append([first, stop])
+    return joined
+
+
+def _mark(one: dict[str, Any], joined: Sequence[list[int]], steps: int) -> None:
+    count = bisect_left(joined, [steps])
+    if count > RANGES:
+        one["about"] += f" Steps not to be trained on are not shaded: valid.json has {count:,} ranges."
+    else:
+        one["ranges"] = [[first, min(stop, steps)] for first, stop in joined[:count]]
+
+
+def names_of(schema: Schema, name: str) -> list[str]:
+    """Return the names of a field's dimensions, where its columns have some."""
+    names: list[str] = []
+    for part, (start, stop) in sorted(schema.parts(name).items(), key=lambda pair: pair[1]):
+        names += [str(n) for n in range(len(names), start)]
+        names += [part] if stop - start == 1 else [f"{part} {n}" for n in range(stop - start)]
+    return names
+
+
+def _name(names: Sequence[str], number: int) -> str:
+    return names[number] if number < len(names) else str(number)
+
+
+def _dimension(values: Array, name: str) -> dict[str, Any]:
+    kept = floats(values)
+    finite = np.isfinite(kept)
+    places = _places(kept, finite)
+    low, high = (kept[finite].min(), kept[finite].max()) if finite.any() else (np.nan, np.nan)
+    with np.errstate(over="ignore"):
+        span = float(high - low)
+    return {
+        "name": name, "at": places.tolist(), "values": [short(v, span) for v in kept[places]],
+        "low": short(low, span), "high": short(high, span), "unfinite": int((~finite).sum()),
+    }  # fmt: skip
+
+
+def _places(values: Array, finite: Array) -> Array:
+    """Return which steps to draw: of each of 100 equal parts the lowest and the highest value, in their order.
+
+    Notes:
+        A step that is not finite stands for its part where no other one does: the line has a gap there.
+    """
+    if len(values) <= POINTS:
+        return np.arange(len(values))
+    edges = np.arange(POINTS // 2 + 1) * len(values) // (POINTS // 2)
+    low, high = np.where(finite, values, np.inf), np.where(finite, values, -np.inf)
+    found = set()
+    for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        found.update({start + int(low[start:stop].argmin()), start + int(high[start:stop].argmax())})
+    return np.array(sorted(found))
+
+
+SIDE = 160
+FRAMES = 6
+_STRIDE = 10  # averaged over at most so many pixels a side; of larger images some are left out before
+_SMALL = 6_000  # bytes up to which a PNG stays one
+
+
+def image(value: object, *, flip: bool = False) -> dict[str, Any]:
+    """Return the preview of an image.
+
+    Shapes:
+        value: number (H, W), (H, W, 1 to 4) or (3, H, W)
+
+    Args:
+        flip: the first row is the lowest one.
+
+    Raises:
+        UnfitError: it has no pixel, or is of another shape.
+    """
+    pixels, said = _pixels(numeric(value), flip=flip)
+    height, width = pixels.shape[:2]
+    return {
+        "kind": "image", "url": encoded(pixels), "width": width, "height": height,
+        "about": f"Image: {'; '.join(said)}.",
+    }  # fmt: skip
+
+
+def film(value: object, *, flip: bool = False, fps: float | None = None) -> dict[str, Any]:
+    """Return six frames of a film.
+
+    Shapes:
+        value: number (T, H, W) or (T, H, W, C)
+
+    Args:
+        flip: the first row of each frame is the lowest one.
+        fps: steps a second, None where it is not known.
+
+    Raises:
+        UnfitError: it has no frame, or is of another shape.
+    """
+    frames = numeric(value)
+    if frames.ndim not in {3, 4} or not len(frames):
+        msg = f"has shape {list(frames.shape)}; films are [T, H, W, C] with a frame and more"
+        raise UnfitError(msg)
+    places = np.unique(np.linspace(0, len(frames) - 1, min(FRAMES, len(frames))).round().astype(np.int64)).tolist()
+    made = [_pixels(frames[place], flip=flip) for place in places]
+    height, width = made[0][0].shape[:2]
+    about = [f"{len(made)} of {len(frames):,} frames", *made[0][1]]
+    if fps:
+        about.insert(1, f"{shown(len(frames) / fps)} s")
+    return {
+        "kind": "film", "of": len(frames), "fps": fps, "width": width, "height": height,
+        "frames": [{"at": place, "url": encoded(pixels)} for place, (pixels, _) in zip(places, made, strict=True)],
+        "about": f"Film: {'; '.join(about)}.",
+    }  # fmt: skip
+
+
+def _pixels(values: Array, *, flip: bool) -> tuple[Array, list[str]]:
+    """Return uint8 (h, w, 1 or 3) of at most 160 a side, and what is to be said of it."""
+    shape = list(values.shape)
+    if values.ndim == 2:
+        values = values[..., None]
+    elif values.ndim == 3 and values.shape[0] in {1, 3} and values.shape[2] not in {1, 2, 3, 4}:
+        values = values.transpose(1, 2, 0)
+    if values.ndim != 3 or values.shape[2] not in {1, 2, 3, 4} or not values.size:
+        msg = f"has shape {shape}; images are [H, W] or [H, W, 1 to 4], not empty"
+        raise UnfitError(msg)
+    said = [f"{values.shape[1]:,} x {values.shape[0]:,} pixels"]
+    values = values[..., : 3 if values.shape[2] >= 3 else 1]  # without what is not colour
+    if flip:
+        values = values[::-1]
+        said.append("stored bottom row first, shown upright")
+    step = max(1, math.ceil(max(values.shape[:2]) / (SIDE * _STRIDE)))
+    part = values[::step, ::step]
+    low, high = _range(part, said)
+    levels = floats(part)
+    bad = ~np.isfinite(levels)
+    if bad.any():
+        said.append(f"{bad.mean():.2%} of the values not finite, drawn black")
+    with np.errstate(over="ignore"):
+        share = np.clip((np.where(bad, low, levels) / 2 - low / 2) / max(high / 2 - low / 2, 1e-300), 0, 1)
+    small = _shrunk(share * 255)
+    return np.rint(small).astype(np.uint8), said
+
+
+def _range(values: Array, said: list[str]) -> tuple[float, float]:
+    """Return what is drawn black and what white."""
+    if values.dtype == np.uint8:
+        return 0.0, 255.0
+    if values.dtype.kind == "b":
+        return 0.0, 1.0
+    levels = floats(values)
+    known = levels[np.isfinite(levels)]
+    if not known.size:
+        msg = "has no finite pixel"
+        raise UnfitError(msg)
+    low, high = float(known.min()), float(known.max())
+    if values.dtype.kind == "f" and low >= 0 and high <= 1:
+        return 0.0, 1.0
+    said.append(f"black is {shown(low)}, white {shown(high)}")
+    return low, high
+
+
+def _shrunk(values: Array) -> Array:
+    """Return the means of blocks, so that no side is longer than 160."""
+    longest = max(values.shape[:2])
+    for axis in (0, 1) if longest > SIDE else ():
+        size = values.shape[axis]
+        new = max(1, round(size * SIDE / longest))
+        edges = np.arange(new + 1) * size // new
+        sums = np.add.reduceat(values, edges[:-1], axis=axis)
+        counts = np.diff(edges).reshape((-1, 1, 1) if axis == 0 else (1, -1, 1))
+        values = sums / counts
+    return values
+
+
+# ------------------------------------------------------------------------------------------------- files
+
+
+def encoded(pixels: Array) -> str:
+    """Return an image as a data URL: a PNG, or a JPEG where that is much smaller and Pillow is there."""
+    data = png(pixels)
+    if len(data) > _SMALL:
+        try:
+            pillow = require("PIL.Image", "images")
+        except MissingDependencyError:
+            return _url("png", data)
+        file = io.BytesIO()
+        pillow.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0]).save(file, "JPEG", quality=75)
+        return _url("jpeg", file.getvalue())
+    return _url("png", data)
+
+
+def _url(kind: str, data: bytes) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def png(pixels: Array) -> bytes:
+    """Return uint8 (h, w, 1 or 3) as the bytes of a PNG file."""
+    height, width, channels = pixels.shape
+    rows = np.zeros((height, 1 + width * channels), np.uint8)  # each begins with the number of its filter: none
+    rows[:, 1:] = pixels.reshape(height, -1)
+    head = struct.pack(">IIBBBBB", width, height, 8, 2 if channels == 3 else 0, 0, 0, 0)
+    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(rows.tobytes(), 6)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in parts)
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

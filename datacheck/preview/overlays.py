@@ -1,0 +1,568 @@
+"""Joints and the bones between them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from datacheck.model.rotation import matrices, wxyz
+from datacheck.model.sample import Column
+from datacheck.preview.numbers import Array, UnfitError, floats, numeric, short, shown
+from datacheck.rules.base import counted
+from datacheck.rules.placement import FRAMES, READINGS, Signs, cameras, inside
+from datacheck.rules.skeletons import SKELETONS, Skeleton
+from datacheck.schema.model import FieldSpec, Schema
+
+_HAND = 21
+_MOST = 512
+
+
+class Pose(NamedTuple):
+    """The joints of one moment.
+
+    Shapes:
+        joints: float64 (joints, 3)
+        finite: bool (joints): which have a place
+
+    Args:
+        skeleton: their order, None where it is not known.
+        guessed: it is the one in which bones are shortest; the schema names none.
+        moment: which one it is of several, else "".
+    """
+
+    joints: Array
+    finite: Array
+    skeleton: Skeleton | None
+    guessed: bool
+    moment: str
+
+    @property
+    def chains(self) -> list[Any]:
+        """The bones as JSON: of each finger its name and its joints."""
+        return (
+            [] if self.skeleton is None else [[finger, list(chain)] for finger, chain in self.skeleton.chains.items()]
+        )
+
+
+def pose(value: object, name: str | None) -> Pose:
+    """Return the joints of one moment; of several that of the middle one.
+
+    Shapes:
+        value: as of `skeleton`
+
+    Args:
+        name: of the skeleton that the schema declares, or None.
+
+    Raises:
+        UnfitError: it has no finite joint, or is of another shape.
+    """
+    joints, moment = _joints(numeric(value))
+    finite = np.asarray(np.isfinite(joints).all(axis=1))
+    if not finite.any():
+        msg = f"has {len(joints)} joints, none of them finite"
+        raise UnfitError(msg)
+    return Pose(joints, finite, *_bones(joints, finite, name), moment)
+
+
+def skeleton(value: object, name: str | None = None, unit: str = "", up: str | None = None) -> dict[str, Any]:
+    """Return the preview of the joints of one moment; of several that of the middle one.
+
+    Shapes:
+        value: number (joints, 3), (joints, 2), (3), or (T, joints, 3)
+
+    Args:
+        name: of the skeleton that the schema declares, or None.
+        unit: of the coordinates, "" where it is not known.
+        up: the axis that points up; None: z.
+
+    Raises:
+        UnfitError: it has no finite joint, or is of another shape.
+    """
+    posed = pose(value, name)
+    joints, finite, found = posed.joints, posed.finite, posed.skeleton
+    low, high = joints[finite].min(axis=0), joints[finite].max(axis=0)
+    with np.errstate(over="ignore"):
+        span = float((high - low).max())
+    kept = [[short(v, span) for v in joint] if fine else None for joint, fine in zip(joints, finite, strict=True)]
+    made = {
+        "kind": "skeleton", "unit": unit, "up": up or "z", "box": [low.tolist(), high.tolist()],
+        "joints": kept, "chains": posed.chains,
+        "skeleton": "" if found is None else found.name, "guessed": posed.guessed, "unfinite": int((~finite).sum()),
+    }  # fmt: skip
+    return made | {"about": _about(made, posed.moment, low, high)}
+
+
+def _joints(values: Array) -> tuple[Array, str]:
+    """Return the joints of one moment, float64 (joints, 3), and which moment that is."""
+    moment = ""
+    if values.ndim == 3 and len(values):
+        place = len(values) // 2
+        values, moment = values[place], f"step {place:,} of {len(values):,}"
+    if values.ndim == 1 and len(values) == 3:
+        values = values[None]
+    if values.ndim != 2 or values.shape[1] not in {2, 3} or not 0 < len(values) <= _MOST:
+        msg = f"has shape {list(values.shape)}; joints are [J, 3], at most {_MOST}"
+        raise UnfitError(msg)
+    made = np.zeros((len(values), 3))
+    made[:, : values.shape[1]] = floats(values)
+    return made, moment
+
+
+def _bones(joints: Array, finite: Array, name: str | None) -> tuple[Skeleton | None, bool]:
+    """Return the order of the joints, and whether it was guessed: of known hands the one with the shortest bones."""
+    known = SKELETONS.get(name or "")
+    if known is not None:
+        return (known, False) if known.joints == len(joints) else (None, False)
+    if name is not None or len(joints) != _HAND or not finite.all():
+        return None, False
+
+    def length(one: Skeleton) -> float:
+        ends = np.array(one.bones)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return float(np.sqrt(np.square(joints[ends[:, 0]] - joints[ends[:, 1]]).sum(axis=1)).sum())
+
+    return min(SKELETONS.values(), key=length), True
+
+
+def _about(made: dict[str, Any], moment: str, low: Array, high: Array) -> str:
+    with np.errstate(over="ignore"):
+        edges = " x ".join(shown(float(edge)) for edge in high - low)
+    count = len(made["joints"])
+    parts = [f"{count} {'joint' if count == 1 else 'joints'}", f"{edges} {made['unit'] or '(no unit declared)'}"]
+    if moment:
+        parts.insert(0, moment)
+    if made["unfinite"]:
+        parts.append(f"{made['unfinite']} not finite and not drawn")
+    if made["guessed"]:
+        parts.append(f"the schema names no skeleton; bones as in {made['skeleton']}, in which they are shortest")
+    elif made["skeleton"]:
+        parts.append(f"bones of {made['skeleton']}")
+    else:
+        parts.append("bones are not known")
+    return f"Skeleton: {'; '.join(parts)}."
+
+
+def beside(spec: FieldSpec, fields: Mapping[str, Any], schema: Schema) -> tuple[str, Array] | None:
+    """Return the name and the points, float64 (points, 3), of what a field is to be near to.
+
+    Args:
+        spec: of the field; its ``near`` names points, or the position of a pose by which points are posed.
+        fields: values of the sample by name.
+        schema: as it is for the sample's split.
+
+    Returns:
+        None where the schema names nothing, or the sample has none of it in a shape that can be placed.
+    """
+    if spec.near is None:
+        return None
+    part = schema.part_of(spec.near)
+    pose = part[0] if part else spec.near
+    for name, told in schema.of_role("points"):
+        points = fields.get(name)
+        if not isinstance(points, np.ndarray) or points.ndim != 2 or points.shape[1:] != (3,):
+            continue
+        if name == spec.near:
+            return name, floats(points)
+        if told.posed_by == pose:
+            motion = _motion(pose, fields.get(pose), schema)
+            if motion is not None and np.isfinite(motion[0]).all():
+                turn, place = motion
+                return name, np.einsum("ij,pj->pi", turn, floats(points) * (told.scale or 1.0)) + place
+    return None
+
+
+def _motion(name: str, value: Any, schema: Schema) -> tuple[Array, Array] | None:
+    """Return the rotation (3, 3) and the place (3) of a pose of place and quaternion, or of a matrix [4, 4]."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "iuf":
+        return None
+    if value.shape == (4, 4):
+        return floats(value[:3, :3]), floats(value[:3, 3])
+    parts = {schema.spec(f"{name}.{part}").role: (part, columns) for part, columns in schema.parts(name).items()}
+    if value.ndim != 1 or not {"position", "quaternion"} <= parts.keys():
+        return None
+    part, (first, stop) = parts["quaternion"]
+    order = schema.spec(f"{name}.{part}").order
+    start, end = parts["position"][1]
+    if order is None or max(stop, end) > len(value):
+        return None
+    return matrices(wxyz(floats(value[first:stop]), order)[None])[0], floats(value[start:end])
+
+
+_FAR = 1e5  # pixels from the image's middle: what lies beyond is drawn there, in the same direction
+
+
+def projection(value: Array, camera: object, spec: FieldSpec) -> dict[str, Any]:
+    """Return where the joints of one moment lie in the image of their camera; of several that of the middle one.
+
+    Shapes:
+        value: number, as of `skeleton`, in the frame of `spec` and any unit
+        camera: number (4), (3, 3), (3, 4), (4, 4): fx, fy, cx, cy [px]; or several: one for each moment, else the
+            first is taken
+
+    Args:
+        spec: of the joints, with ``frame``, ``intrinsics`` and ``image_size``.
+
+    Returns:
+        ``pixels`` of each joint, None where it is not in front of the camera or not finite; and where fewer than half
+        of the finite joints are in the image and other signs of the axes bring more than half there, ``other``.
+
+    Raises:
+        UnfitError: it has no finite joint, there is no finite camera of positive focal lengths, or either is of another
+            shape.
+    """
+    found = pose(value, spec.skeleton)
+    joints = np.where(found.finite[:, None], found.joints, np.nan)
+    lens = _lens(camera, spec.intrinsics or "", len(value) if found.moment else 1)
+    frame, size = spec.frame or "", spec.image_size or (0, 0)
+    own = FRAMES[frame]
+    seen = inside(joints.T, lens, size)
+    within = {signs: int(mask.sum()) for signs, mask in zip(READINGS, seen, strict=True)}
+    other = max(READINGS, key=lambda signs: (within[signs], signs in FRAMES.values()))
+    count, unseen = int(found.finite.sum()), int((own[2] * joints[:, 2] <= 0).sum())
+    said = [f"{within[own]:,} of {counted(count, 'joint')} within {size[0]:,} x {size[1]:,} pixels"]
+    if found.moment:
+        said.insert(0, found.moment)
+    if unseen:
+        said.append(f"{unseen:,} not in front of the camera")
+    if count < len(joints):
+        said.append(f"{len(joints) - count:,} not finite")
+    said.append(f"by {spec.intrinsics} and {frame}")
+    made: dict[str, Any] = {
+        "kind": "projection", "size": [*size], "pixels": _drawn(joints, lens, size, own), "chains": found.chains,
+        "other": None,
+    }  # fmt: skip
+    if 2 * within[own] < count < 2 * within[other]:
+        name = _turned(own, other)
+        made["other"] = {"name": name, "pixels": _drawn(joints, lens, size, other)}
+        said.append(f"{name} {within[other]:,} would be")
+    return made | {"about": f"Projected: {'; '.join(said)}."}
+
+
+def _lens(camera: object, name: str, steps: int) -> Array:
+    """Return fx, fy, cx, cy, of as many cameras as steps those of the middle one."""
+    if isinstance(camera, np.ndarray) and camera.ndim and camera.dtype.kind in "iuf":
+        found, known = cameras(Column(camera, np.array([len(camera)])), step=steps // 2, steps=steps)
+        if known.all() and (found[0, :2] > 0).all():
+            return np.asarray(found[0])
+        if known.all():
+            msg = f"has a camera in {name} of focal lengths {' and '.join(map(shown, found[0, :2]))}, not above 0"
+            raise UnfitError(msg)
+    msg = f"has no finite camera in {name}"
+    raise UnfitError(msg)
+
+
+def _drawn(joints: Array, lens: Array, size: tuple[int, int], signs: Signs) -> list[list[float] | None]:
+    """Return the pixels of joints, None where one is not in front of the camera."""
+    (fx, fy, cx, cy), (x, y, z), middle = lens, (joints * signs).T, np.array(size) / 2
+    away = np.stack([cx + fx * x / z, cy + fy * y / z], axis=1) - middle
+    near = (middle + away / np.maximum(np.abs(away).max(axis=1, keepdims=True) / _FAR, 1)).round(1)
+    known = (z > 0) & np.isfinite(away).all(axis=1)
+    return [place if fine else None for place, fine in zip(near.tolist(), known, strict=True)]
+
+
+def _turned(own: Signs, other: Signs) -> str:
+    """Return by what name the reader knows other axes: of a frame, or which of them are reversed."""
+    frame = next((name for name, signs in FRAMES.items() if signs == other), "")
+    axes = [axis for axis, a, b in zip("xyz", own, other, strict=True) if a != b]
+    return f"as {frame}" if frame else f"with {' and '.join(axes)} reversed"
+
+
+LEAST, WORST = 5, 6  # fit samples that make a mean; samples that are laid over it
+_JOINTS = 3  # finite ones beside the root of which one knows how they are turned
+_LARGEST, _SMALLEST = 1e50, 1e-20  # of coordinates, of sizes: their squares and quotients are numbers still
+_FACTOR = 3.0  # what is so much larger or smaller than the mean is drawn at its size
+_ASTRAY = 4.0  # of the median distance to the root: joints so far off do not turn the others
+_CENTRED = 1e-9  # of the largest coordinate: a middle so near the root lies in no direction from it
+_ANY = 0.5  # of a direction of length 1
+_MIRROR = np.array([-1.0, 1.0, 1.0])
+_BEHIND = np.array([-1.0, 1.0, -1.0])
+_MIRRORED = 0.5  # of the distance, from where on a mirror image fits clearly better
+
+
+class Posed(NamedTuple):
+    """The joints of a failing sample, float64 (joints, 3), as they were read, its round among the worst, its rule.
+
+    Args:
+        moment: which one is read of several, else "".
+    """
+
+    key: str
+    split: str
+    joints: Array
+    round: int
+    rule: str
+    moment: str = ""
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of fit samples: root at the origin, its middle above that along y, its breadth along x.
+
+    Shapes:
+        joints: float64 (joints, 3)
+        spread: float64 (joints), root mean square distance of the fit ones
+        lengths: float64 (count, bones), as of `_lengths`
+
+    Args:
+        count: of the fit samples in it.
+        apart: root mean square of `spread`.
+        mirrored: of how many a mirror image is clearly nearer to it.
+        chains, skeleton, guessed: as `skeleton.pose` tells them of the mean.
+    """
+
+    joints: Array
+    spread: Array
+    lengths: Array
+    count: int
+    apart: float
+    mirrored: int
+    chains: list[Any]
+    skeleton: str
+    guessed: bool
+
+    @property
+    def span(self) -> float:
+        """The largest coordinate."""
+        return float(np.abs(self.joints).max())
+
+
+def overlay(fit: Sequence[Array], worst: Sequence[Posed], skeleton: str | None, unit: str) -> dict[str, Any]:
+    """Return the mean of fit samples and the worst ones laid over it, as JSON values.
+
+    Args:
+        fit: joints of fit samples, float64 (joints, 3).
+        worst: failing ones; those of an earlier round come first, of one round what lies farthest off.
+        skeleton: that the schema declares, or None.
+        unit: of the coordinates, "" where it is not known.
+
+    Returns:
+        ``joints``, ``spread``, ``fit`` (how many), ``fit_mirrored`` (of how many a mirror image is nearer),
+        ``chains``, ``worst`` (see `_laid`), ``left_out`` (why which are not among them).
+
+    Raises:
+        UnfitError: too few fit samples can be laid over one another.
+    """
+    mean, lacking = _mean(fit, skeleton)
+    seen = _BEHIND if unit == "px" and not mean.joints[:, 2].any() else 1.0  # with y down, as in an image
+    laid, unlaid = [], Counter[str]()
+    for one in worst:
+        try:
+            laid.append((one.round, _laid(one, mean, seen)))
+        except UnfitError as error:
+            unlaid[str(error)] += 1
+    laid.sort(key=lambda pair: (pair[0], -pair[1]["rms"]))
+    return {
+        "unit": unit, "fit": mean.count, "fit_mirrored": mean.mirrored,
+        "joints": _numbers(mean.joints * seen, mean.span),
+        "spread": [_distance(value, mean) for value in mean.spread.tolist()],
+        "chains": mean.chains, "skeleton": mean.skeleton, "guessed": mean.guessed,
+        "worst": [one for _, one in laid[:WORST]],
+        "left_out": [*_said(lacking, "fit sample"), *_said(unlaid, "failing sample")],
+    }  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------- mean
+
+
+def _mean(fit: Sequence[Array], skeleton: str | None) -> tuple[Mean, Counter[str]]:
+    """Return the mean of the samples of which most have as many joints, and why others are not in it."""
+    lacking, known = Counter[str](), []
+    usual = Counter(len(one) for one in fit).most_common(1)
+    for one in fit:
+        try:
+            known.append(_rooted(one, usual[0][0], whole=True))
+        except UnfitError as error:
+            lacking[str(error)] += 1
+    if len(known) < LEAST:
+        told = "; ".join(_said(lacking, "fit sample"))
+        msg = f"{counted(len(known), 'fit sample')} to take the mean of, {LEAST} are needed{told and f' ({told})'}"
+        raise UnfitError(msg)
+    poses = np.stack(known)
+    mean = poses[0]
+    for _ in range(2):  # rounds of generalized Procrustes analysis
+        mean = turned(poses, mean).mean(axis=0)
+    mean = mean @ _axes(mean)
+    off, other = (np.square(turned(each, mean) - mean).sum(axis=2) for each in (poses, poses * _MIRROR))
+    spread = np.sqrt(off.mean(axis=0))
+    posed = pose(mean, skeleton)
+    lengths = _lengths(poses, posed.chains)
+    if not _size(lengths):
+        msg = "the joints of fit samples lie in one place"
+        raise UnfitError(msg)
+    name = "" if posed.skeleton is None else posed.skeleton.name
+    apart = float(np.sqrt(off.mean()))
+    own, image = (np.sqrt(each.mean(axis=1)).tolist() for each in (off, other))
+    mirrored = sum(_nearer(*both, apart) for both in zip(own, image, strict=True))
+    return Mean(mean, spread, lengths, len(poses), apart, mirrored, posed.chains, name, posed.guessed), lacking
+
+
+def _nearer(own: float, mirrored: float, apart: float) -> bool:
+    """Whether a mirror image is clearly nearer to the mean."""
+    return own > apart and mirrored < _MIRRORED * own
+
+
+def _rooted(joints: Array, count: int, *, whole: bool) -> Array:
+    """Return joints with the root at the origin.
+
+    Args:
+        count: how many there have to be.
+        whole: all have to be finite, and not in one place; else the root, and as many as it takes to turn them.
+    """
+    if len(joints) != count:
+        msg = f"{counted(len(joints), 'joint')}, not {count}"
+        raise UnfitError(msg)
+    finite = np.asarray(np.isfinite(joints).all(axis=1))
+    if whole and not (finite.all() and (joints != joints[0]).any()):
+        msg = "joints that are not finite" if not finite.all() else "all joints in one place"
+        raise UnfitError(msg)
+    if not finite[0] or finite.sum() <= _JOINTS:
+        msg = "no finite root" if not finite[0] else f"fewer than {_JOINTS} finite joints beside the root"
+        raise UnfitError(msg)
+    if np.abs(joints[finite]).max() > _LARGEST:
+        msg = f"coordinates beyond {_LARGEST:g}"
+        raise UnfitError(msg)
+    rooted: Array = np.where(finite[:, None], joints, np.nan) - joints[0]
+    return rooted
+
+
+def turned(poses: Array, onto: Array) -> Array:
+    """Return poses turned about the origin, each so that its joints are nearest to those of another (Kabsch).
+
+    Notes:
+        What lies in the plane of x and y is turned in it: turned over, it would be a mirror image.
+
+    Shapes:
+        poses: float64 (poses, joints, 3)
+        onto: float64 (joints, 3)
+    """
+    made: Array = poses @ _turns(poses, onto)
+    return made
+
+
+def _turns(poses: Array, onto: Array) -> Array:
+    """Return the rotations (poses, 3, 3) of `turned`, to be multiplied from the right."""
+    tiny = np.finfo(float).tiny
+    held = poses / np.maximum(np.abs(poses).max(axis=(1, 2), keepdims=True), tiny)
+    axes = 3 if held[:, :, 2].any() or onto[:, 2].any() else 2
+    both = np.swapaxes(held, 1, 2) @ (onto / max(np.abs(onto).max(), tiny))
+    left, _, right = np.linalg.svd(both[:, :axes, :axes])
+    left[:, :, -1] *= np.where(np.linalg.det(left @ right) < 0, -1.0, 1.0)[:, None]  # a rotation, no mirror
+    made = np.tile(np.eye(3), (len(held), 1, 1))
+    made[:, :axes, :axes] = left @ right
+    return made
+
+
+def _axes(joints: Array) -> Array:
+    """Return the rotation (3, 3) that brings the middle of the joints above the root, to y, and their breadth to x.
+
+    Notes:
+        As `turned`, what lies in the plane of x and y is turned in it.
+    """
+    middle = joints.mean(axis=0)
+    _, _, (longest, *_) = np.linalg.svd(joints - middle)
+    far = np.linalg.norm(middle)
+    up = middle / far if far > _CENTRED * np.abs(joints).max() else longest
+    if not joints[:, 2].any():
+        across = np.cross(up, [0, 0, 1])
+        return np.stack([across, up, np.cross(across, up)], axis=1)
+    aside = joints - np.outer(joints @ up, up)
+    _, _, (across, *_) = np.linalg.svd(aside - aside.mean(axis=0))
+    across = across - (across @ up) * up
+    length = np.linalg.norm(across)
+    if length < _ANY:  # they lie on a line
+        across = np.cross(up, np.eye(3)[np.abs(up).argmin()])
+        length = np.linalg.norm(across)
+    across = across / length
+    across = across * (1 if ((joints @ across) ** 3).sum() >= 0 else -1)  # the sum itself is 0: the middle is above
+    return np.stack([across, up, np.cross(across, up)], axis=1)
+
+
+def _lengths(joints: Array, chains: Sequence[Any]) -> Array:
+    """Return the length of each bone, of unknown ones the distance of each joint to the root; NaN of unknown ends.
+
+    Shapes:
+        joints: float64 (..., joints, 3)
+    """
+    ends = np.array([pair for _, chain in chains for pair in pairwise(chain)], np.int64)
+    apart = joints[..., ends[:, 0], :] - joints[..., ends[:, 1], :] if len(ends) else joints[..., 1:, :]
+    made: Array = np.sqrt(np.square(apart).sum(axis=-1))
+    return made
+
+
+def _size(lengths: Array) -> float:
+    """Return the median of the medians of samples (..., bones); 0 where there is none."""
+    size = float(np.median(np.median(lengths, axis=-1))) if lengths.size else 0.0
+    return size if size > _SMALLEST else 0.0
+
+
+def _ratio(lengths: Array, mean: Mean) -> float | None:
+    """Return how many times as long as in fit ones the bones of a sample are that it has; None without any."""
+    known = np.isfinite(lengths)
+    usual = _size(mean.lengths[:, known])
+    return _size(lengths[known]) / usual if usual else None
+
+
+# --------------------------------------------------------------------------------------------------- worst
+
+
+def _laid(one: Posed, mean: Mean, seen: Array | float) -> dict[str, Any]:
+    """Return a sample laid over the mean.
+
+    Returns:
+        Beside what it is called its ``joints`` as they are drawn, ``ratio`` (see `_ratio`),
+        ``drawn`` (by what its joints are divided: 1 where it is about as large), ``rms``, its distance at its own size,
+        ``rms_drawn`` as drawn, ``rms_mirrored``, where a mirror image would be clearly nearer, else None.
+    """
+    rooted = _rooted(one.joints, len(mean.joints), whole=False)
+    finite = np.asarray(np.isfinite(rooted).all(axis=1))
+    ratio = _ratio(_lengths(rooted, mean.chains), mean)
+    drawn = ratio if ratio and not 1 / _FACTOR <= ratio <= _FACTOR else 1.0
+    whole = np.where(finite[:, None], rooted, 0.0)
+    onto = np.where(finite[:, None], mean.joints, 0.0)
+    far = np.linalg.norm(whole, axis=1, keepdims=True)
+    beside = far[far > 0]  # of joints that lie on the root, as those that nobody marked do, all others were astray
+    held = np.where(far <= _ASTRAY * np.median(beside), whole, 0.0) if len(beside) else whole
+    turns = _turns(np.stack([held, held * _MIRROR]), onto)
+    own, mirrored = whole @ turns[0], whole * _MIRROR @ turns[1]
+    rms, rms_drawn, other = (
+        float(np.sqrt(np.square(laid - onto).sum() / finite.sum())) for laid in (own, own / drawn, mirrored / drawn)
+    )
+    joints = np.where(finite[:, None], own / drawn, np.nan)
+    return {
+        "key": one.key, "split": one.split, "rule": one.rule, "moment": one.moment,
+        "joints": _numbers(joints * seen, mean.span), "ratio": None if ratio is None else _short(ratio),
+        "drawn": _short(drawn), "rms": _distance(rms, mean), "rms_drawn": _distance(rms_drawn, mean),
+        "rms_mirrored": _distance(other, mean) if _nearer(rms_drawn, other, mean.apart) else None,
+        "unfinite": int((~finite).sum()),
+    }  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------- numbers
+
+
+def _numbers(joints: Array, span: float) -> list[list[float] | None]:
+    """Return joints to four digits of what is drawn, None for one without a place."""
+    return [[_stepped(v, span, 3) for v in joint] if np.isfinite(joint).all() else None for joint in joints]
+
+
+def _distance(value: float, mean: Mean) -> float:
+    """Return a distance with four digits; 0 where it is none but by rounding."""
+    return float(f"{_stepped(value, mean.span, 6):.4g}")
+
+
+def _stepped(value: float, span: float, digits: int) -> float:
+    step = 10.0 ** np.floor(np.log10(span) - digits)
+    return float(f"{round(value / step) * step:.5g}")
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _said(why: Counter[str], what: str) -> list[str]:
+    return [f"{counted(many, what)} with {reason}" for reason, many in sorted(why.items())]

@@ -1,0 +1,497 @@
+"""Which samples of a run are drawn: the worst of each finding; and whose joints are laid over the mean of which."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from datacheck import tokenization
+from datacheck.errors import DatacheckError
+from datacheck.model.finding import Finding, Severity
+from datacheck.model.table import CHECKED, Table, Texts
+from datacheck.preview.drawings import with_ranges
+from datacheck.preview.numbers import Array, UnfitError
+from datacheck.preview.overlays import Posed, overlay
+from datacheck.rules.base import counted
+from datacheck.runtime import fsops
+from datacheck.runtime.sandbox import Sandbox
+from datacheck.scan.run import ScanRun
+from datacheck.scan.run_documents import PREVIEWS, PREVIEWS_FORMAT, ranges
+from datacheck.schema.grammar import factor
+from datacheck.schema.model import FieldSpec, Schema
+from datacheck.schema.patterns import Template
+from datacheck.sources import open_source
+from datacheck.sources.base import Item, Source, file_templates
+from datacheck.sources.listing import Listing, target
+from datacheck.sources.roots import sandbox_of
+from datacheck.workers.budget import Limits
+from datacheck.workers.child import PARSER, Child
+
+OF_FINDING, IN_ALL = 12, 60
+FIT, FAILING = 48, 24  # samples whose joints are read
+
+
+@dataclass(eq=False)
+class Chosen:
+    """A sample that is to be drawn, and the fields that its findings are about."""
+
+    key: str
+    split: str
+    file: str
+    why: str = ""
+    first: list[str] = field(default_factory=list)
+
+
+def choose(findings: Sequence[Finding], table: Table) -> tuple[list[Chosen], dict[str, list[int]], list[str]]:
+    """Return the samples to draw: the worst of each finding, then the second of each, ...
+
+    Returns:
+        The samples, of each finding (by id) the places of its own among them, and what is to be said.
+    """
+    chosen: list[Chosen] = []
+    at: dict[int, int] = {}
+    places: dict[str, list[int]] = {}
+    wanted = [worst_of(finding) for finding in findings]
+    for rank in range(OF_FINDING):
+        for finding, rows in zip(findings, wanted, strict=True):
+            if rank >= len(rows):
+                continue
+            row = rows[rank]
+            if row not in at and len(chosen) == IN_ALL:
+                continue
+            number = at.setdefault(row, len(chosen))
+            if number == len(chosen):
+                chosen.append(_chosen(table, row))
+            mine = places.setdefault(finding.id, [])
+            if number not in mine:
+                mine.append(number)
+            chosen[number].first += [name for name in finding.fields if name not in chosen[number].first]
+    missing = len({row for rows in wanted for row in rows} - at.keys())
+    said = [f"{counted(missing, 'sample')} not drawn: at most {IN_ALL} are"] if missing else []
+    return chosen, places, said
+
+
+def worst_of(finding: Finding) -> list[int]:
+    """Return the rows of a finding's worst samples, then some more of it evenly."""
+    rows, many = finding.rows, min(OF_FINDING, len(finding.rows))
+    spread = [int(rows[place * len(rows) // many]) for place in range(many)]
+    return list(dict.fromkeys([*finding.worst, *spread]))[:OF_FINDING]
+
+
+def _chosen(table: Table, row: int) -> Chosen:
+    why = "" if table.status[row] == CHECKED else table.reasons[row] or "it could not be read"
+    return Chosen(table.keys[row], table.splits[row], table.files[row], why)
+
+
+# -------------------------------------------------------------------------------------------------- joints
+
+
+@dataclass(frozen=True)
+class Overlaid:
+    """Joints that are laid over one another.
+
+    Args:
+        field: of role joints.
+        failing: samples of findings about it: (round, rule, sample), first the worst of each finding.
+        fit: others, spread evenly over the table; every fourth comes first, so that a part of them is spread, too.
+    """
+
+    field: str
+    failing: Sequence[tuple[int, str, Chosen]]
+    fit: Sequence[Chosen]
+
+
+def overlaid(findings: Sequence[Finding], table: Table, valid: Array, schema: Schema) -> Iterator[Overlaid]:
+    """Yield of each field of joints with a finding what is laid over what.
+
+    Args:
+        valid: bool (rows): fit for training.
+    """
+    for name, _ in schema.of_role("joints"):
+        about = [one for one in findings if name in one.fields and len(one.rows) and one.severity != Severity.INFO]
+        ranks = [(rank, one.code, row) for one in about for rank, row in enumerate(worst_of(one))]
+        first: dict[int, tuple[int, str]] = {}
+        for rank, code, row in sorted(ranks, key=lambda place: place[0]):
+            if table.status[row] == CHECKED:
+                first.setdefault(row, (rank, code))
+        failing = list(first.items())[:FAILING]
+        if not failing:
+            continue
+        fit = valid & _of_splits(table, {table.splits[row] for row, _ in failing})
+        for one in about:
+            fit[one.rows] = False
+        rows = np.flatnonzero(fit)
+        many = min(FIT, len(rows))
+        spread = rows[np.arange(many) * len(rows) // max(many, 1)]
+        yield Overlaid(
+            name,
+            [(rank, code, _chosen(table, row)) for row, (rank, code) in failing],
+            [_chosen(table, int(row)) for start in range(4) for row in spread[start::4]],
+        )
+
+
+def _of_splits(table: Table, splits: set[str]) -> Array:
+    """Return bool (rows): of one of these splits."""
+    texts = Texts.of(table.splits)
+    return np.array([word in splits for word in texts.words], bool)[texts.rows]
+
+
+BYTES = 1_500_000
+SAMPLE_BYTES = 25_000
+OVERLAY_BYTES = 100_000  # of `BYTES`, for joints laid over their mean
+POINTS = 1024  # of a cloud: sixty clouds of 2,048 points would fill the room
+_SHARE, _SECONDS = 0.04, 0.5  # of a scan's time, and at least so many seconds: the page itself takes the rest
+_START_SECONDS = 20.0
+_MEMORY = 4 << 30
+_DRAW, _JOINTS, _READY = (f"datacheck.preview.reading:{name}" for name in ("draw_items", "read_joints", "ready"))
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What the child has to know to read samples.
+
+    Args:
+        schema, root, roots: as for a source.
+        listing: the files as they were scanned; None where nobody has listed them.
+        strict: read no other files than those as they were scanned: who shared a run may name any folder in it.
+    """
+
+    schema: Schema
+    root: Path
+    roots: Mapping[str, Path]
+    listing: Listing | None = None
+    strict: bool = False
+
+    def task(self, file: str, asked: Sequence[Chosen], points: int, most: int) -> dict[str, Any]:
+        """Return the task (see `reading.draw_items`) that draws samples of one file."""
+        return self._task(file, asked, first={one.key: one.first for one in asked}) | {"points": points, "most": most}
+
+    def joints(self, file: str, asked: Sequence[Chosen], field: str) -> dict[str, Any]:
+        """Return the task (see `reading.read_joints`) that reads joints of samples of one file."""
+        return self._task(file, asked) | {"field": field}
+
+    def refusal(self, file: str, asked: Sequence[Chosen]) -> str:
+        """Return why samples of a file are not read, "" where they may be."""
+        if not self.strict or self.listing is None:
+            return ""
+        try:
+            files = self._source.files(self._item(file, asked))
+        except DatacheckError as error:
+            return str(error)
+        for path in files:
+            if path not in self._held:
+                self._held[path] = self.listing.holds(path)  # which may digest it
+        other = next((path for path in files if not self._held[path]), None)
+        return "" if other is None else _OTHER.format(other)
+
+    def _item(self, file: str, asked: Sequence[Chosen]) -> Item:
+        names = next((n for t in self._templates if (n := t.match(file)) is not None), {})
+        entry = None if self.listing is None else self.listing.by_path.get(file)
+        return Item(
+            file, asked[0].split, names, tuple(dict.fromkeys(one.key for one in asked)),
+            0 if entry is None else entry.size,
+        )  # fmt: skip
+
+    def _task(self, file: str, asked: Sequence[Chosen], **more: Any) -> dict[str, Any]:
+        item = self._item(file, asked)
+        return {
+            "schema": self._schema, "root": str(self.root), "items": [{"item": item.as_dict(), **more}],
+            "roots": {name: str(path) for name, path in self.roots.items()},
+        }  # fmt: skip
+
+    @property
+    def sandbox(self) -> Sandbox | None:
+        """What the child that reads may reach: the data, and the tokenizer of the schema."""
+        tokenizer = self.schema.tokenizer.path if self.schema.tokenizer is not None else None
+        return sandbox_of(
+            self.root, self.roots, read=[] if tokenizer is None else tokenization.tokenizer_places(tokenizer)
+        )
+
+    @cached_property
+    def _held(self) -> dict[str, bool]:
+        """Whether files are those that were scanned."""
+        return {}
+
+    @cached_property
+    def _source(self) -> Source:
+        return open_source(self.schema, self.root, self.roots)
+
+    @cached_property
+    def _templates(self) -> list[Template]:
+        return file_templates(self.schema)
+
+    @cached_property
+    def _schema(self) -> dict[str, Any]:
+        return self.schema.as_dict()
+
+
+class Drawer:
+    """A child that starts while the scan runs, so that the pictures wait for no start of Python, and draws in a thread.
+
+    Notes:
+        To be used in a ``with``, which ends it however the scan does. One that finds nothing has started it in vain.
+
+    Args:
+        data: what is scanned.
+        roots: extra folders by name.
+
+    Raises:
+        UsageError: there are no such data.
+    """
+
+    def __init__(self, data: Path, roots: Mapping[str, Path]) -> None:
+        self._child = _child(sandbox_of(target(data)[0], roots))
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="datacheck-drawer")
+        self._thread.submit(self._child.run, _READY, {"items": []})
+
+    def __enter__(self) -> Drawer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._child.end()
+        self._thread.shutdown(cancel_futures=True)
+        self._child.close()
+
+    def write(self, run: ScanRun) -> Callable[[], Path | None]:
+        """Begin to write the previews.json of a run; return what waits for it, and returns or raises as that does."""
+        child = self._child if run.schema.tokenizer is None else None  # which that child may not read
+        return self._thread.submit(write_previews, run, child=child).result
+
+
+def write_previews(run: ScanRun, seconds: float | None = None, child: Child | None = None) -> Path | None:
+    """Write previews.json beside a run's result.json; return its path, None where there was nothing to draw.
+
+    Args:
+        run: a scan of files; those may have changed since, or be gone.
+        seconds: for reading and drawing; None: 4 % of what the scan took, at least 0.5.
+        child: to read in, that is ended then; None: a new one.
+
+    Raises:
+        OutOfSpaceError: the disk is full.
+        StorageError: another refusal.
+    """
+    made = previews_of(run, seconds, child)
+    drawn = [*(one for one in made["overlays"] if "joints" in one), *(one for one in made["samples"] if one["fields"])]
+    if not drawn and not made["left_out"]:
+        return None
+    path = Path(run.report.folder) / PREVIEWS
+    fsops.write_file(path, orjson.dumps(made), mode=0o666)
+    return path
+
+
+def previews_of(run: ScanRun, seconds: float | None = None, child: Child | None = None) -> dict[str, Any]:
+    """Return what previews.json holds (see above).
+
+    Returns:
+        Samples, of each finding their places, joints laid over the mean of fit ones, and what was left out.
+    """
+    if seconds is None:
+        seconds = max(_SECONDS, _SHARE * run.report.run["seconds"])
+    chosen, places, said = choose(run.report.findings, run.table)
+    over = list(overlaid(run.report.findings, run.table, run.valid, run.schema))
+    rescored = "rescored" in run.report.run
+    reader = Reader(run.schema, run.listing.root, run.listing.roots, run.listing, strict=rescored)
+    samples = [{"key": one.key, "split": one.split, "fields": [], "left_out": [], "why": one.why} for one in chosen]
+    at = {(one.key, one.split): number for number, one in enumerate(chosen)}
+    kept = {run.table.keys[row]: some for row, some in ranges([*run.report.findings, *run.report.suppressed]).items()}
+    room = BYTES - len(orjson.dumps([samples, places])) - (OVERLAY_BYTES if over else 0)
+    with closing(_Reading(reader, seconds, child)) as reading:
+        for drawn in reading.drawn([one for one in chosen if not one.why]):
+            number = at.get((drawn["key"], drawn["split"]))
+            if number is None:
+                continue
+            with_ranges(drawn["fields"], kept.get(drawn["key"]), run.schema.for_split(drawn["split"]))
+            size = len(orjson.dumps(drawn))
+            if drawn["fields"] and size > room:
+                drawn = drawn | {"fields": [], "why": _FULL}
+            else:
+                room -= size
+            samples[number] = drawn
+        laid, unlaid = reading.overlays(over)
+    whys = [str(drawn["why"]) for drawn, one in zip(samples, chosen, strict=True) if not one.why]
+    said += _undrawn(whys, seconds)
+    return {
+        "format": PREVIEWS_FORMAT, "samples": samples, "findings": places, "overlays": laid,
+        "left_out": [*said, *unlaid],
+    }  # fmt: skip
+
+
+def _undrawn(whys: Sequence[str], seconds: float) -> list[str]:
+    """Say how many samples have no picture, by why: "" for those that have one."""
+    late, full = whys.count(_LATE), whys.count(_FULL)
+    unread = [why for why in whys if why not in {"", _LATE, _FULL}]
+    said = [f"{counted(len(unread), 'sample')} not drawn: {unread[0]}"] if unread else []
+    if late:
+        said.append(f"{counted(late, 'sample')} not drawn: reading again may take {seconds:.2g} s in all")
+    if full:
+        said.append(f"{counted(full, 'sample')} not drawn: pictures may take {BYTES / 1e6:g} MB in all")
+    return said
+
+
+# ------------------------------------------------------------------------------------------------- reading
+
+_LATE = "there was no time left to read it again"
+_FULL = "its picture found no room"
+_GONE = "it is no longer in its file"
+_OTHER = "{} is not what was scanned; datacheck view KEY --data DATA shows it as it is now"
+
+
+class _Reading:
+    """Reading samples again, in one child and within one time."""
+
+    def __init__(self, reader: Reader, seconds: float, child: Child | None) -> None:
+        self._reader, self._seconds = reader, seconds
+        self._child, self._end, self._dead = child or _child(reader.sandbox), 0.0, ""
+
+    def close(self) -> None:
+        self._child.close()
+
+    def _begin(self) -> str:
+        """Let the time run from when the child is there; return why it is not, else ""."""
+        if not self._end:
+            self._dead = _answer(self._child, _READY, {"items": []})[1]
+            self._end = time.monotonic() + self._seconds
+        return self._dead
+
+    @property
+    def _left(self) -> float:
+        return self._end - time.monotonic()
+
+    def drawn(self, chosen: Sequence[Chosen]) -> Iterator[dict[str, Any]]:
+        """Yield what the child says of samples; of one that it does not live to speak of, why."""
+        if not chosen:
+            return
+        if why := self._begin():
+            yield from _without(chosen, why)
+            return
+        for file, asked in _by_file(chosen):
+            left = self._left
+            if left <= 0:
+                yield from _without(asked, _LATE)
+            elif other := self._reader.refusal(file, asked):
+                yield from _without(asked, other)
+            else:
+                yield from read_samples(self._child, self._reader.task(file, asked, POINTS, SAMPLE_BYTES), asked, left)
+
+    def overlays(self, wanted: Sequence[Overlaid]) -> tuple[list[dict[str, Any]], list[str]]:
+        """Return joints laid over the mean of fit ones, or why they are not, and what found no time or no room."""
+        made, said, room = [], [], OVERLAY_BYTES
+        for one in wanted if not (wanted and self._begin()) else ():
+            chosen = [*(sample for *_, sample in one.failing), *one.fit]
+            spec = self._spec(one.field, chosen[0].split)
+            found, unread, late = self._joints(chosen, one.field, spec.unit)
+            fit = [found[name][0] for sample in one.fit if (name := (sample.key, sample.split)) in found]
+            worst = [
+                Posed(*name, found[name][0], rank, rule, found[name][1])
+                for rank, rule, sample in one.failing
+                if (name := (sample.key, sample.split)) in found
+            ]
+            if late:
+                said.append(f"{late} of {counted(len(chosen), 'sample')} of {one.field} not overlaid: no time left")
+            if unread:
+                unread[0] = f"{counted(len(unread), 'sample')} without joints: {unread[0][:300]}"
+            try:
+                laid = overlay(fit, worst, spec.skeleton, spec.unit or "")
+            except UnfitError as error:
+                lacking = [*unread[:1], *(["the others found no time"] if late else [])]
+                made.append({"field": one.field, "why": "; ".join([str(error), *lacking])})
+                continue
+            laid["left_out"] += unread[:1]
+            size = len(orjson.dumps(laid))
+            if size > room:
+                said.append(f"{one.field} not overlaid: no room")
+                continue
+            room -= size
+            made.append({"field": one.field} | laid)
+        return made, said
+
+    def _spec(self, field: str, split: str) -> FieldSpec:
+        return self._reader.schema.for_split(split).spec(field)
+
+    def _joints(
+        self, chosen: Sequence[Chosen], field: str, unit: str | None
+    ) -> tuple[dict[tuple[str, str], tuple[Array, str]], list[str], int]:
+        """Return of samples the joints in a unit and their moment, why others have none, how many found no time."""
+        found: dict[tuple[str, str], tuple[Array, str]] = {}
+        unread: list[str] = []
+        late = 0
+        for file, asked in _by_file(chosen):
+            left = self._left
+            if left <= 0:
+                late += len(asked)
+                continue
+            read: Any = ()
+            why = self._reader.refusal(file, asked)
+            if not why:
+                read, why = _answer(self._child, _JOINTS, self._reader.joints(file, asked, field), left)
+            if why:
+                unread += [why] * len(asked)
+            else:
+                told = {one["key"] for one in read}
+                unread += [_GONE for one in asked if one.key not in told]
+            own = self._spec(field, asked[0].split).unit
+            to_unit = factor(own) / factor(unit) if own and unit else 1.0
+            for one in read or ():
+                if one["why"]:
+                    unread.append(one["why"])
+                else:
+                    found[one["key"], one["split"]] = one["joints"] * to_unit, one["moment"]
+        return found, unread, late
+
+
+def _by_file(chosen: Iterable[Chosen]) -> Iterable[tuple[str, list[Chosen]]]:
+    """Return the samples of each file and split."""
+    files: dict[tuple[str, str], list[Chosen]] = {}
+    for one in chosen:
+        files.setdefault((one.file, one.split), []).append(one)
+    return [(file, asked) for (file, _), asked in files.items()]
+
+
+def _child(sandbox: Sandbox | None) -> Child:
+    return Child(Limits(item_s=0.1, memory_b=_MEMORY), replace(PARSER, start_s=_START_SECONDS, sandbox=sandbox))
+
+
+def read_samples(
+    child: Child, task: dict[str, Any], asked: Sequence[Chosen], seconds: float
+) -> Iterator[dict[str, Any]]:
+    """Yield the pictures of samples of one file; of each that gives none a reason.
+
+    Args:
+        child: may die of the file.
+        task: of `reading.draw_items`.
+        asked: the samples.
+        seconds: without a sign of life that reading may take.
+    """
+    drawn, why = _answer(child, _DRAW, task, seconds)
+    if why:
+        yield from _without(asked, why)
+        return
+    yield from drawn
+    told = {one["key"] for one in drawn}
+    yield from _without([one for one in asked if one.key not in told], _GONE)
+
+
+def _answer(child: Child, function: str, task: dict[str, Any], seconds: float = 0.0) -> tuple[Any, str]:
+    """Return what the child answers, and why it gives no answer, else ""."""
+    try:
+        answer, death = child.run(function, task, patience=seconds)
+    except (DatacheckError, OSError) as error:  # of the system, too: there may be no room for another process
+        return None, f"it could not be read again: {error}"
+    if death is None:
+        return answer, ""
+    how = death.how.strip().splitlines()[-1] if death.how.strip() else "the parser ended"
+    return None, f"it could not be read again: {how[:300]}"
+
+
+def _without(asked: Iterable[Chosen], why: str) -> Iterator[dict[str, Any]]:
+    for one in asked:
+        yield {"key": one.key, "split": one.split, "fields": [], "left_out": [], "why": why}

@@ -1,0 +1,325 @@
+"""One sample, found by its key in a finished run or in data that nobody has scanned, and drawn whole."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import closing, suppress
+from dataclasses import replace
+from difflib import get_close_matches
+from math import inf
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from datacheck.cache import Cache
+from datacheck.errors import CorruptionError, DatacheckError, UsageError
+from datacheck.model.sample import ArraySpec
+from datacheck.model.table import CHECKED, Table, Texts
+from datacheck.preview.drawings import MOST, with_ranges
+from datacheck.preview.reading import fitting
+from datacheck.preview.run_previews import POINTS, SAMPLE_BYTES, Chosen, Reader, read_samples
+from datacheck.preview.sample import Sitter
+from datacheck.rules.base import counted
+from datacheck.runtime.beneath import Folder
+from datacheck.scan.previous_runs import Past, read_state
+from datacheck.scan.run import listed
+from datacheck.scan.run_documents import SAMPLES, read_result, read_schema, read_valid, reading, run_in, unread
+from datacheck.scan.samples import read_failing
+from datacheck.schema.model import Schema
+from datacheck.sources import check_alone, plan_work, with_rate
+from datacheck.sources.listing import Listing, target
+from datacheck.tokenization import FILES
+from datacheck.workers.budget import Limits
+from datacheck.workers.child import PARSER, Child
+
+_BYTES = 20_000_000  # of all pictures of the sample
+_SECONDS = 120.0
+_CANDIDATES = 8  # files that a key may lie in
+_ELSEWHERE = (
+    "texts not tokenized: no file outside of the data folder is opened because the schema.yaml of a run names it. Name "
+    "the schema: datacheck view KEY --data DATA --schema FILE"
+)
+_LONG = 200  # characters of a key that is compared with others
+_NEAR = 2000  # keys among which one is looked for that was meant
+
+
+def of_run(run: Path, key: str) -> dict[str, Any]:
+    """Return what a page shows of a sample of a finished run: its pictures, and what was found.
+
+    Args:
+        run: its folder, or the folder of all runs for the newest.
+        key: the sample's, or the end of it where no other one ends so.
+
+    Raises:
+        UsageError: there is no such run or sample, or the run is of a loader.
+    """
+    place = run_in(run)
+    if place is None:
+        msg = f"{run}: is no finished run. Scan the data first, or name them: datacheck view KEY --data DATA"
+        raise UsageError(msg)
+    try:
+        said, past, schema = read_result(place), read_state(place), read_schema(place)
+        failing, valid = read_failing(place / SAMPLES), read_valid(place, len(past.table))
+    except Exception as error:
+        raise unread(run, error) from error
+    if not past.measured:
+        msg = f"{run}: is of a loader, whose samples are in no file. Name the data: datacheck view KEY --data DATA"
+        raise UsageError(msg)
+    with reading(run):
+        return _of_past(run, key, said, past, schema, failing, valid)
+
+
+def _of_past(
+    run: Path, key: str, said: Mapping[str, Any], past: Past, schema: Schema, failing: Texts, valid: Mapping[str, Any]
+) -> dict[str, Any]:
+    row = row_of(past.table, key, f"{run}, a scan of {said['dataset']['root']}")
+    listing, table = past.listing, past.table
+    codes = failing[row].split()
+    findings = list(_about(said["findings"], codes, table.splits[row], set(table.splits)))
+    first = list(dict.fromkeys(name for finding in findings for name in finding["fields"]))
+    why = "" if table.status[row] == CHECKED else table.reasons[row]
+    chosen = Chosen(table.keys[row], table.splits[row], table.files[row], why, first)
+    own = _with_own_tokenizer(schema, listing)
+    placed = with_rate(own.placed(listing.roots, listing.root), listing, [table.files[row]]).schema
+    sample: dict[str, Any] = {"fields": [], "why": why, "left_out": []}
+    if not why:
+        sample = _read(Reader(placed, listing.root, listing.roots, listing, strict=True), [chosen])
+    with_ranges(sample["fields"], valid.get("ranges", {}).get(chosen.key), schema.for_split(chosen.split))
+    return _said(chosen, sample, schema, listing.root) | {
+        "run": said["run"]["id"],
+        "codes": codes,
+        "findings": findings,
+        **({} if own is schema else {"notes": [_ELSEWHERE]}),
+    }
+
+
+def _with_own_tokenizer(schema: Schema, listing: Listing) -> Schema:
+    """Return the schema of a run, without a tokenizer that lies elsewhere than in the data folder."""
+    if schema.tokenizer is None or schema.tokenizer.path is None:
+        return schema
+    path = PurePosixPath(schema.tokenizer.path)
+    names = [path, *((path / name) for name in FILES), *(path.parent / name for name in FILES)]
+    try:
+        with Folder(listing.root) as folder:
+            folder.stat(str(path))
+            for name in names:
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    folder.stat(str(name))
+    except OSError:
+        return schema.model_copy(update={"tokenizer": schema.tokenizer.model_copy(update={"path": None})})
+    return schema
+
+
+def _about(
+    findings: Sequence[Mapping[str, Any]], codes: Sequence[str], split: str, splits: AbstractSet[str]
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """Yield the findings of the rules that a sample fails: of its split, of all, or of splits judged as one."""
+    own = {finding["rule"] for finding in findings if finding["split"] == split}
+    for finding in findings:
+        others = finding["split"] not in {"", *splits} and finding["rule"] not in own
+        if finding["rule"] in codes and (finding["split"] in {"", split} or others):
+            yield {name: finding[name] for name in ("rule", "name", "severity", "fields", "message", "fix")}
+
+
+def of_data(data: Path, key: str, schema: Schema, roots: Mapping[str, Path]) -> dict[str, Any]:
+    """Return what a page shows of a sample of data that nobody has scanned: its pictures.
+
+    Args:
+        data: folder or file.
+        key: the sample's, as a scan names it: the file relative to `data`, and behind ":" the place in it.
+        schema: of the data.
+        roots: extra folders by name.
+
+    Raises:
+        UsageError: the data are missing, or hold no such sample.
+    """
+    root, _ = target(data)
+    listing = listed(data, roots)
+    placed = schema.placed(roots, root)
+    check_alone(placed, listing.alone, schema.tokenizer)
+    items = plan_work(placed, listing).items
+    within = sorted((item for item in items if key.startswith(item.path)), key=lambda item: -len(item.path))
+    why = ""
+    for item in within[:_CANDIDATES]:
+        chosen = Chosen(key, item.split, item.path)
+        own = with_rate(placed, listing, [item.path]).schema
+        sample = _read(Reader(own, root, listing.roots, listing), [chosen])
+        if sample["fields"]:
+            return _said(chosen, sample, schema, root) | {"run": "", "codes": [], "findings": []}
+        why = sample["why"]
+    if within and within[0].path == key:
+        msg = f"{data}: nothing can be shown of {key!r}: {why}"
+        raise UsageError(msg)
+    hint = _meant(key, [item.path for item in items[:_NEAR]])
+    msg = f"{data}: no sample {key!r}{f' ({why})' if why else ''}. {hint}"
+    raise UsageError(msg)
+
+
+def row_of(table: Table, key: str, run: str) -> int:
+    """Return the row of a key, or of the only one that ends so.
+
+    Args:
+        table: of a run.
+        key: whole, or its end.
+        run: what the table is of, for messages.
+
+    Raises:
+        UsageError: there is none, or several end so.
+    """
+    found = [row for row, known in enumerate(table.keys) if known.endswith(key)] if key else []
+    exact = [row for row in found if table.keys[row] == key]
+    if exact or len(found) == 1:
+        return (exact or found)[0]
+    if found:
+        some = ", ".join(table.keys[row] for row in found[:3])
+        msg = f"{run}: {len(found):,} samples end with {key!r}: {some} ... Write more of the key."
+        raise UsageError(msg)
+    hint = _meant(key, [table.keys[row] for row in range(min(len(table), _NEAR))])
+    msg = f"{run}: no sample {key!r}. {hint} Of another scan: --run DIR; of other data: --data DATA."
+    raise UsageError(msg)
+
+
+def _meant(key: str, known: Sequence[str]) -> str:
+    near = get_close_matches(key, [one for one in known if len(one) <= _LONG], n=1) if len(key) <= _LONG else []
+    return f"Did you mean {near[0]}?" if near else f"Keys look like {known[0]}" if known else "The data hold no sample."
+
+
+def _read(reader: Reader, asked: Sequence[Chosen]) -> dict[str, Any]:
+    """Return the pictures of one sample, or why there are none."""
+    if other := reader.refusal(asked[0].file, asked):
+        return {"fields": [], "why": other, "left_out": []}
+    limits = Limits(item_s=_SECONDS)
+    with closing(Child(limits, replace(PARSER, sandbox=reader.sandbox))) as child:
+        task = reader.task(asked[0].file, asked, MOST, _BYTES)
+        (sample,) = list(read_samples(child, task, asked, _SECONDS))[:1]
+    return sample
+
+
+def _said(chosen: Chosen, sample: Mapping[str, Any], schema: Schema, root: Path) -> dict[str, Any]:
+    place = {"key": chosen.key, "split": chosen.split, "file": chosen.file, "root": str(root), "schema": schema.name}
+    return place | {"sample": {"key": chosen.key, "split": chosen.split, **sample}}
+
+
+Array = np.ndarray[Any, Any]
+
+_CACHE_SECONDS = (
+    10.0  # for all samples; a field that has begun is read: of 100,000 shards each takes some seconds to open
+)
+_READ = 64_000_000  # bytes of values of one sample
+_LATE = "there was no more time"
+_CARRIED = ("role", "unit", "frame", "columns", "order", "skeleton")  # what the fields of a cache say of themselves
+
+
+def of_cache(
+    cache: Cache, declared: object, numbers: Iterable[int], seconds: float = _CACHE_SECONDS
+) -> tuple[list[dict[str, Any]], list[str], list[CorruptionError]]:
+    """Return pictures of samples.
+
+    Args:
+        cache: whose.
+        declared: the schema that its data were read with, as `about` gives it.
+        numbers: of samples that are served.
+        seconds: after which no further field is read.
+
+    Returns:
+        Of each sample what previews.json has of one; what is to be said of those without pictures; what is damaged.
+    """
+    numbers, schema, end = list(numbers), _schema(cache, declared), time.monotonic() + seconds
+    samples, damage, late = [], [], 0
+    for number, key in zip(numbers, cache.keys(numbers), strict=True):
+        fields, why = [], ""
+        if time.monotonic() > end:
+            late, why = late + 1, _LATE
+        else:
+            try:
+                fields = _drawn(cache, number, schema, end)
+            except DatacheckError as error:
+                why = f"it could not be read: {error}"
+                damage += [error] if isinstance(error, CorruptionError) else []
+        samples.append({"key": key, "split": "", "fields": fields, "left_out": [], "why": why[:300]})
+    said = [f"{counted(late, 'sample')} not drawn: reading may take {seconds:g} s in all"] if late else []
+    return samples, said, damage
+
+
+def _schema(cache: Cache, declared: object) -> Schema:
+    """Return what is known of the fields after the transforms: nothing where a document says what makes no sense."""
+    said = declared if isinstance(declared, Mapping) else {}
+    before = said.get("fields")
+    before = (
+        {name: spec for name, spec in before.items() if isinstance(spec, Mapping)}
+        if isinstance(before, Mapping)
+        else {}
+    )
+    fields = {name: _declared(spec, before.get(name, {})) for name, spec in cache.fields.items()}
+    about = {"datacheck": 1, "name": "cache", "samples": {"files": "*"}}
+    whole = about | {"fields": before | fields} | {name: said[name] for name in ("episode",) if name in said}
+    for one in (whole, about | {"fields": fields}, about):
+        try:
+            return Schema.model_validate(one)
+        except (ValueError, TypeError, DatacheckError):
+            continue
+    raise AssertionError  # the last one has nothing of anybody's
+
+
+def _declared(spec: ArraySpec, before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a field as it is in the cache: a transform may have changed its shape, unit or frame."""
+    own = {name: spec.attrs[name] for name in _CARRIED if name in spec.attrs}
+    gone = {*_CARRIED, "shape", "dtype", *({"up"} if before.get("frame") != own.get("frame") else ())}
+    kept = {name: value for name, value in before.items() if name not in gone}
+    if spec.kind != "array":
+        return kept | own
+    named = spec.dim if spec.dim is None or not spec.dim.startswith("fields.") else "N"
+    return kept | own | {"shape": [*([] if named is None else [named]), *spec.item]}
+
+
+def _drawn(cache: Cache, number: int, schema: Schema, end: float) -> list[dict[str, Any]]:
+    """Return the pictures of one sample, and of fields without one why.
+
+    Raises:
+        DatacheckError: it cannot be read.
+    """
+    values, notes = _values(cache, number, end)
+    made = fitting(Sitter(values, schema, points=POINTS), SAMPLE_BYTES)
+    notes |= dict.fromkeys(made["left_out"], "no room for its picture in this page")
+    return [*made["fields"], *({"field": name, "kind": "note", "about": about} for name, about in notes.items())]
+
+
+def _values(cache: Cache, number: int, end: float) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the values of a sample by field, and notes: of long axes the first rows are read, equally many of all."""
+    values: dict[str, Any] = {}
+    notes: dict[str, str] = {}
+    one = np.array([number])
+    axes = {spec.dim: 0 for spec in cache.fields.values()}
+    for spec in cache.fields.values():
+        axes[spec.dim] += spec.item_bytes
+    room = _READ // max(1, len(axes))
+    for name, spec in cache.fields.items():
+        if time.monotonic() > end:
+            notes[name] = _LATE
+            continue
+        present = cache.present(name, one)
+        if present is not None and not present[0]:
+            continue
+        rows = 1 if spec.dim is None else int(cache.lengths(spec.dim, one)[0])
+        read = int(min(rows, room / axes[spec.dim] if axes[spec.dim] else inf))
+        if read < rows and (spec.kind != "array" or not read):
+            notes[name] = f"{rows * spec.item_bytes:,} bytes: too large to be drawn here"
+            continue
+        values[name] = _read_field(cache, name, spec, one, read if read < rows else None)
+        if read < rows:
+            notes[str(spec.dim)] = f"the first {read:,} of {rows:,} rows are drawn"
+    return values, notes
+
+
+def _read_field(cache: Cache, name: str, spec: ArraySpec, one: Array, rows: int | None) -> Any:
+    """Return a field of one sample: its first rows, None for all."""
+    if spec.kind != "array":
+        return cache.texts(name, one)[0]
+    if spec.dim is None:
+        return cache.gather(name, one)[0]
+    if rows is None:
+        return cache.gather_ragged(name, one)[0]
+    return cache.gather_steps(name, one, np.zeros(1, np.int64), np.arange(rows), "edge")[0]

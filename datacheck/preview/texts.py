@@ -1,0 +1,205 @@
+"""Texts, chats and tokens as segments: what is trained on, what is masked, template, padding, what is cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import UsageError
+from datacheck.preview.numbers import Array, UnfitError, numeric, spelled
+from datacheck.schema.model import FieldSpec, TokenizerSpec
+from datacheck.tokenization import Tokenizer, content_of, messages_of, role_of, spans
+
+LETTERS = 300  # of a segment
+SEGMENTS = 80
+_TEXT_BYTES = 200_000  # of a text that is tokenized for a picture; templates and tokenizers take their time
+_IGNORED = -100
+
+
+def plain(text: object) -> dict[str, Any]:
+    """Return the preview of a text of which it is not known what is trained on.
+
+    Raises:
+        UnfitError: it is no text, or an empty one.
+    """
+    if not isinstance(text, str):
+        msg = f"holds {type(text).__name__}, no text"
+        raise UnfitError(msg)
+    return _made([_segment("plain", text)], f"{len(text):,} characters")
+
+
+def tokenized(text: object, how: TokenizerSpec, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the preview of a text that is trained on whole, as far as it fits into the model.
+
+    Raises:
+        UnfitError: it is no text, or an empty one.
+    """
+    if not isinstance(text, str) or not text:
+        return plain(text)
+    part, left = spelled(text, _TEXT_BYTES)
+    ids, places = tokenizer.placed(part)
+    most = how.max_length or len(ids)
+    return _of_tokens(part, places, np.ones(len(ids), bool), [], most, left)
+
+
+def chat(value: object, spec: FieldSpec, how: TokenizerSpec | None, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    """Return the preview of a conversation.
+
+    Args:
+        value: messages, or a mapping that holds them.
+        spec: says who is trained on where there is no tokenizer.
+        how: what the schema says of tokens, or None.
+        tokenizer: with its chat template, or None.
+
+    Raises:
+        UnfitError: it holds no message.
+    """
+    messages = messages_of(value)
+    if not messages:
+        msg = f"holds {type(value).__name__} without a message"
+        raise UnfitError(msg)
+    if tokenizer is not None and how is not None:
+        try:
+            return _rendered(messages, how, tokenizer)
+        except (ValueError, UsageError) as error:  # it refuses the chat, or there is none
+            made = _untokenized(messages, spec)
+            return made | {"about": f"{made['about']} No chat template renders it: {spelled(str(error), 200)[0]}"}
+    return _untokenized(messages, spec)
+
+
+def _untokenized(messages: Sequence[Mapping[str, Any]], spec: FieldSpec) -> dict[str, Any]:
+    segments = []
+    for message in messages:
+        role, content = role_of(message), content_of(message)
+        kind = "plain" if spec.train_on is None else "supervised" if role == spec.train_on else "masked"
+        text = content if isinstance(content, str) else repr(content)
+        segments.append(_segment(kind, text, spelled(role, 40)[0]))
+    return _made(segments, f"{len(messages)} {'message' if len(messages) == 1 else 'messages'}, not tokenized")
+
+
+def _rendered(messages: Sequence[Mapping[str, Any]], how: TokenizerSpec, tokenizer: Tokenizer) -> dict[str, Any]:
+    text, left = spelled(tokenizer.chat(messages), _TEXT_BYTES)
+    ids, places = tokenizer.placed(text)
+    start, end = tokenizer.encode([how.start, how.end], around=False)
+    most = how.max_length or len(ids)
+    trained = np.zeros(len(ids), bool)
+    for first, stop in spans(ids[:most], start, end):
+        trained[first:stop] = True
+    return _of_tokens(text, places, trained, list(_contents(text, messages)), most, left)
+
+
+def _contents(text: str, messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
+    """Yield where the contents of messages stand in a text: what is not among them comes from the template."""
+    at = 0
+    for message in messages:
+        content = message.get("content")
+        wanted = content.strip() if isinstance(content, str) else ""
+        found = text.find(wanted, at) if wanted else -1
+        if found >= 0:
+            yield found, found + len(wanted)
+            at = found + len(wanted)
+
+
+def _of_tokens(
+    text: str, places: Array, trained: Array, contents: list[tuple[int, int]], most: int, left: int
+) -> dict[str, Any]:
+    """Return the preview of a text whose tokens stand at `places`: int64 (tokens, 2) [first character, last + 1]."""
+    inside = np.ones(len(places), bool)
+    if contents:
+        edges = np.array(contents).ravel()
+        inside = np.searchsorted(edges, places[:, 0], side="right") % 2 == 1
+    kinds = np.where(trained, "supervised", np.where(inside, "masked", "template"))
+    kinds[most:] = "cut"
+    segments = []
+    for first, stop in _runs(kinds):
+        begin = int(places[first, 0])
+        end = int(places[stop, 0]) if stop < len(places) else len(text)
+        segments.append(_segment(str(kinds[first]), text[begin:end], tokens=stop - first))
+    count = int(np.count_nonzero(trained[:most]))
+    said = f"{len(places):,} tokens, {count:,} of them trained on"
+    if len(places) > most:
+        said += f"; {len(places) - most:,} behind the model's {most:,} are cut off"
+    if left:
+        said += f"; only the first {_TEXT_BYTES:,} characters were tokenized"
+    return _made(segments, said)
+
+
+def tokens(
+    ids: object, labels: object = None, *, ignored: Sequence[int] = (), shift: int = 0, pad: int | None = None,
+    decode: Callable[[Array], str] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the preview of token ids.
+
+    Shapes:
+        ids, labels: int (tokens)
+
+    Args:
+        labels: None where there are none: it is not known what is trained on.
+        ignored: labels that a loss leaves out; none named: -100.
+        shift: 1 where labels[i] is what follows ids[i].
+        pad: the token that fills up, None where it is not known.
+        decode: ids to text; None shows the numbers.
+
+    Raises:
+        UnfitError: it is no row of whole numbers, or an empty one.
+    """
+    values = numeric(ids)
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        msg = f"has shape {list(values.shape)} and type {values.dtype}; tokens are [L] whole numbers"
+        raise UnfitError(msg)
+    kinds = np.full(len(values), "plain", dtype="<U10")
+    said = f"{len(values):,} tokens"
+    if isinstance(labels, np.ndarray) and labels.shape == values.shape and labels.dtype.kind in "iu":
+        kept = ~np.isin(labels, list(ignored) or [_IGNORED])
+        if shift:
+            kept = np.concatenate([[False], kept[:-1]])
+        kinds = np.where(kept, "supervised", "masked").astype("<U10")
+        said += f", {int(kept.sum()):,} of them trained on"
+    if pad is not None and len(values):
+        behind = len(values) if (values == pad).all() else int((values[::-1] != pad).argmax())
+        trained = kinds[len(values) - behind :] == "supervised"  # stays so: it is what is looked for
+        kinds[len(values) - behind :][~trained] = "padding"
+        said += f", {behind:,} padding" if behind else ""
+        said += f" ({int(trained.sum()):,} of it trained on)" if trained.any() else ""
+    show = decode or (lambda part: " ".join(map(str, part.tolist())))
+    runs = _runs(kinds)
+    segments = []
+    for first, stop in runs[:SEGMENTS]:
+        end = min(stop, first + 4 * LETTERS)
+        segment = _segment(str(kinds[first]), show(values[first:end]), tokens=stop - first)
+        segments.append(segment | {"left_out": segment["left_out"] + stop - end})  # at least a letter a token
+    return _made(segments, said, len(runs))
+
+
+def decoded(tokenizer: Tokenizer, ids: Array) -> str:
+    """Return the text of ids; those that are of no token are named."""
+    known = (ids >= 0) & (ids < tokenizer.size)
+    return "".join(
+        tokenizer.decode(ids[a:b]) if known[a] else "".join(f"[no token {number}]" for number in ids[a:b].tolist())
+        for a, b in _runs(known)
+    )
+
+
+def _runs(kinds: Array) -> list[tuple[int, int]]:
+    """Return (first, stop) of each run of equal kinds."""
+    edges = [0, *(np.flatnonzero(kinds[1:] != kinds[:-1]) + 1).tolist(), len(kinds)]
+    return [(a, b) for a, b in pairwise(edges) if a < b]
+
+
+def _segment(kind: str, text: str, who: str = "", tokens: int | None = None) -> dict[str, Any]:
+    kept, left = spelled(text, LETTERS)
+    return {"is": kind, "text": kept, "left_out": left, "who": who, "tokens": tokens}
+
+
+def _made(segments: list[dict[str, Any]], said: str, count: int | None = None) -> dict[str, Any]:
+    if not any(segment["text"] for segment in segments):
+        msg = "is empty"
+        raise UnfitError(msg)
+    more = max(0, (count or len(segments)) - SEGMENTS)
+    return {
+        "kind": "text", "segments": segments[:SEGMENTS], "more": more,
+        "about": f"Text: {said}" + (f"; {more:,} more segments are not shown." if more else "."),
+    }  # fmt: skip

@@ -1,0 +1,472 @@
+"""The page of a cache: what it holds, of what size, what is not served and what is in its place, where it came from.
+
+Text of the user's goes into the page as JSON only, as that of a run's page does.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.build.fingerprint import between
+from datacheck.build.finish import NOT_MADE
+from datacheck.cache import Cache, open_cache
+from datacheck.cache.diff import Diff, alike, diff
+from datacheck.cache.find import beside
+from datacheck.cache.problem import Problem
+from datacheck.cache.reader import About, about
+from datacheck.cache.verify import Depth, verify
+from datacheck.cache.windows import WindowIndex, Windows
+from datacheck.errors import CorruptionError, DatacheckError, UsageError
+from datacheck.model.sample import ArraySpec
+from datacheck.preview.numbers import thinned
+from datacheck.preview.single import of_cache
+from datacheck.report.html import Kind, cut, joined, kept_within, size_of, within
+from datacheck.report.words import folder_said
+from datacheck.rules import catalogue
+from datacheck.torch.resampling import Items
+
+Array = np.ndarray[Any, Any]
+
+COMMAND = "datacheck cache report"
+_OF_CACHE = Kind(
+    COMMAND, "Verdict", "contents",
+    "datacheck cache info, verify and diff print much of it.", ("parts.js", "cache.js"),
+)  # fmt: skip
+_PICTURED = 6  # valid samples, and as many that stand in for others
+_PICTURES, _ALL = 600_000, 2_800_000  # bytes of the page
+_CACHE_BUDGET = {"fields": 350_000, "shards": 500_000, "problems": 200_000, "steps": 100_000}
+_STRIP = 200  # cells of the drawing of all shards
+_ROWS = 5_000  # shards in the table
+_TEXT, _PATH, _SCHEMA = 1_000, 8_000, 16_000  # characters
+_ENVIRONMENT = ("built", "host", "machine", "datacheck", "python", "numpy", "numerics")
+
+
+def cache_page(cache: Mapping[str, Any]) -> bytes:
+    """Return the bytes of the page of a cache.
+
+    Args:
+        cache: as `cache_said` gives it.
+    """
+    return joined(_OF_CACHE, cache, pictured=cache.get("previews") is not None)
+
+
+def cache_said(place: Path | str, depth: Depth = "quick") -> dict[str, Any]:
+    """Return what the page says of a finished cache, as JSON values of at most 2.8 MB.
+
+    Args:
+        place: its folder or URL.
+        depth: how it is checked, see `verify`.
+
+    Raises:
+        UsageError: it is no finished cache, or of a newer format.
+        StorageError: a disk or server refuses.
+
+    Notes:
+        Of a damaged cache ``checked.problems`` says what was found, and the rest is there as far as it can be read.
+    """
+    problems = verify(place, depth)
+    said: dict[str, Any] = {}
+    try:
+        cache = open_cache(place)
+        known = about(cache)
+        said = _said(cache, known)
+        said["previews"], damage = _previews(cache, known, said["unserved"], min(_PICTURES, _ALL - size_of(said)))
+        problems = problems or [Problem("", str(error)) for error in damage]
+    except CorruptionError as error:
+        problems = problems or [Problem("", str(error))]
+    shown = within(map(_problem, problems), _CACHE_BUDGET["problems"])
+    checked = {
+        "depth": depth, "when": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()), "problems": shown,
+        "all_problems": len(problems),
+    }  # fmt: skip
+    return {
+        "place": cut(str(place), _TEXT),
+        "quoted": cut(shlex.quote(str(place)), _PATH),
+        "checked": checked,
+        "cache": None,
+    } | said
+
+
+def _problem(problem: Problem) -> dict[str, str]:
+    whom = [f"field {problem.field}" if problem.field else "", problem.samples]
+    return {
+        "file": cut(problem.file, _TEXT), "what": cut(problem.what, _TEXT),
+        "whom": cut(", ".join(filter(None, whom)), _TEXT),
+    }  # fmt: skip
+
+
+def _said(cache: Cache, known: About) -> dict[str, Any]:
+    """Return what an opened cache says.
+
+    Raises:
+        CorruptionError: a part that is asked for is damaged.
+    """
+    before, root = earlier_of(cache), cache.root
+    rows = {dim: _rows(cache, dim) for dim in {spec.dim for spec in cache.fields.values()}}
+    all_fields = [_field(cache, name, known, *rows[spec.dim]) for name, spec in cache.fields.items()]
+    shards = _shards(cache, before)
+    texts = {name: cut(getattr(root, name), _TEXT) for name in ("pipeline", "schema", "split", "key")}
+    summary = texts | {
+        "samples": len(cache), "made": int(cache.made.sum()), "valid": int(cache.usable.sum()),
+        "shard_samples": root.shard_samples, "shards": len(shards), "windows": _short(root.windows),
+        "format": cache.manifest.format, "digest": cache.manifest.digest, "content_root": cache.manifest.content_root,
+        "compression": cut(cache.compression, _TEXT), "files": len(cache.manifest.files),
+        "bytes": sum(size for size, _ in cache.manifest.files.values()),
+        "stored": sum(one["stored"] for one in all_fields), "raw": sum(one["raw"] for one in all_fields),
+    }  # fmt: skip
+    return {
+        "cache": summary,
+        "fields": within(all_fields, _CACHE_BUDGET["fields"]), "all_fields": len(all_fields),
+        "shards": within(shards[:_ROWS], _CACHE_BUDGET["shards"]), "strip": list(_strip(shards)),
+        "unserved": codes(cache, known.build.get("not_made")),
+        "provenance": _provenance(known),
+        "changed": changes(cache, before),
+    }  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------ fields
+
+
+def _field(cache: Cache, name: str, known: About, rows: int, of_samples: list[int] | None) -> dict[str, Any]:
+    spec, stored = cache.fields[name], sum(cache.manifest.files[file][0] for file in cache.shard_files(name))
+    present = cache.present(name)
+    words = [(key, value) for key, value in sorted(spec.attrs.items()) if isinstance(value, str | int | float)]
+    return {
+        "name": cut(name, _TEXT), "dtype": spec.dtype if spec.kind == "array" else spec.kind,
+        "shape": cut(_shape(spec, _declared(known, name)), _TEXT),
+        "about": cut(", ".join(f"{key} {value}" for key, value in words), _TEXT),
+        "present": None if present is None else int(present.sum()),
+        "stored": stored, "raw": rows * spec.item_bytes, "rows": of_samples,
+    }  # fmt: skip
+
+
+def _declared(known: About, name: str) -> list[Any]:
+    """Return the axes of a field as the schema names them, [] where it does not."""
+    try:
+        return list(known.said["schema"]["fields"][name]["shape"])
+    except (LookupError, TypeError):  # a field that a transform has made
+        return []
+
+
+def _shape(spec: ArraySpec, declared: list[Any]) -> str:
+    """Return the axes as they are stored, those with the name that the schema gives them where it names so many."""
+    if spec.kind != "array":
+        return ""
+    sizes = [*([spec.dim] if spec.dim is not None else []), *map(str, spec.item)]
+    names = declared if len(declared) == len(sizes) else sizes
+    axes = [
+        f"{name} = {size}" if isinstance(name, str) and name != size else size
+        for name, size in zip(names, sizes, strict=True)
+    ]
+    return f"[{', '.join(axes)}]"
+
+
+def _rows(cache: Cache, dim: str | None) -> tuple[int, list[int] | None]:
+    """Return how many rows a dimension has; the fewest, the median and the most of a sample that was made.
+
+    The latter are None of a fixed field.
+    """
+    if dim is None:
+        return len(cache), None
+    lengths = cache.lengths(dim)
+    total, lengths = int(lengths.sum()), lengths[cache.made]
+    return total, [int(lengths.min()), int(np.median(lengths)), int(lengths.max())] if lengths.size else None
+
+
+# ------------------------------------------------------------------------------------------ shards
+
+
+def _shards(cache: Cache, before: Earlier | None) -> list[list[Any]]:
+    """Return of each shard: number, first sample, the one behind the last, how many valid, bytes, whether it was there.
+
+    The last is None where there is no earlier cache; else whether that has the same file of every field. A field that
+    another writer has cut into another number of files counts for no bytes, and no shard as one that was there.
+    """
+    k, samples, files = cache.root.shard_samples, len(cache), cache.manifest.files
+    starts = np.arange(0, samples, k)
+    valid = np.add.reduceat(cache.usable.astype(np.int64), starts).tolist() if samples else []
+    sizes, there = np.zeros(len(starts), np.int64), np.ones(len(starts), bool)
+    for name, names in ((name, cache.shard_files(name)) for name in cache.fields):
+        if len(names) != len(starts):
+            there[:] = False
+            continue
+        sizes += np.array([files[file][0] for file in names], np.int64)
+        if before is not None:
+            same = before.digests(name)
+            there &= np.array([files[file][1] in same for file in names], bool)
+    known = [None] * len(starts) if before is None else there.tolist()
+    rows = zip(range(len(starts)), starts.tolist(), valid, sizes.tolist(), known, strict=True)
+    return [[g, first, min(samples, first + k), good, size, same] for g, first, good, size, same in rows]
+
+
+def _strip(shards: list[list[Any]]) -> Iterator[list[Any]]:
+    """Yield runs of shards of one drawn cell: first, last, share of samples not served, how many were there before."""
+    per = max(1, -(-len(shards) // _STRIP))
+    for first in range(0, len(shards), per):
+        some = shards[first : first + per]
+        samples = sum(stop - start for _, start, stop, *_ in some)
+        unfit = samples - sum(row[3] for row in some)
+        yield [first, first + len(some) - 1, unfit / samples, sum(row[5] is True for row in some)]
+
+
+# ---------------------------------------------------------------------------------------- pictures
+
+
+def _previews(
+    cache: Cache, known: About, unserved: Mapping[str, Any], room: int
+) -> tuple[dict[str, Any] | None, list[CorruptionError]]:
+    """Return pictures of some samples that are served, and what of them is damaged; None where none is served."""
+    usable = np.flatnonzero(cache.usable)
+    valid = usable[thinned(len(usable), _PICTURED)].tolist()
+    others = [row[5][0] for group in unserved["codes"] for row in group["rows"] if row[5] is not None]
+    instead = list(dict.fromkeys(others))[:_PICTURED]
+    numbers = list(dict.fromkeys([*valid, *instead]))
+    if not numbers:
+        return None, []
+    drawn, said, damage = of_cache(cache, known.said.get("schema"), numbers)
+    samples = [one | {"key": cut(one["key"], _TEXT), "why": cut(one["why"], _TEXT)} for one in drawn]
+    at = {number: place for place, number in enumerate(numbers)}
+    rows = {"valid": [at[number] for number in valid], "instead": [at[number] for number in instead]}
+    return kept_within({"samples": samples, "findings": rows, "left_out": said}, room, size_of), damage
+
+
+# -------------------------------------------------------------------------------------- provenance
+
+
+def _provenance(known: About) -> dict[str, Any]:
+    said = known.said
+    steps = [_step(step) for step in known.transforms]
+    return {
+        "build": {name: cut(str(known.build[name]), _TEXT) for name in _ENVIRONMENT if name in known.build},
+        "recipe": cut(known.recipe, _TEXT), "files": known.files, "nbytes": known.nbytes,
+        "sources": cut(str(said.get("sources", "")), _TEXT), "values": cut(str(said.get("values", "")), _TEXT),
+        "codec": cut(str(said.get("codec", "")), _TEXT), "steps": within(steps, _CACHE_BUDGET["steps"]),
+        "all_steps": len(steps),
+        "schema": cut(json.dumps(said.get("schema", {}), indent=1, ensure_ascii=False), _SCHEMA),
+    }  # fmt: skip
+
+
+def _step(step: Any) -> dict[str, str]:
+    """Return a transform: its name, the code that it is made of, its options."""
+    if not isinstance(step, Mapping):
+        return {"name": cut(str(step), _TEXT), "code": "", "options": ""}
+    name = step.get("use", step.get("function", ""))
+    name = ":".join(map(str, name)) if isinstance(name, list) else name
+    code = f"version {step['version']}" if "version" in step else _short(step.get("source"))
+    return {"name": cut(str(name), _TEXT), "code": code, "options": _short(step.get("options"))}
+
+
+def _short(value: Any) -> str:
+    return "" if not value else cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), _TEXT)
+
+
+_READ = 16_000_000  # bytes of values of each cache that are compared
+_CHANGES_SHOWN = 20
+_CHANGE_TEXT, _CHANGE_KEY = 600, 300  # characters
+_CHANGE_BUDGET = {"parts": 150_000, "fields": 100_000, "shown": 100_000}
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """Another finished cache of the same pipeline and split.
+
+    Args:
+        cache: opened.
+        before: whether it was built before the one that it is held against.
+    """
+
+    cache: Cache
+    before: bool
+
+    def digests(self, field: str) -> set[str]:
+        """Return the digests of the shard files of a field."""
+        if field not in self.cache.fields:
+            return set()
+        return {self.cache.manifest.files[file][1] for file in self.cache.shard_files(field)}
+
+
+def earlier_of(cache: Cache) -> Earlier | None:
+    """Return the newest cache that was built before one, of the first the newest of the others; None where none is.
+
+    Notes:
+        Caches beside it that cannot be opened are passed over: `cache ls` tells of them.
+    """
+    try:
+        older, newer = beside(cache.path)
+    except DatacheckError:  # who may read a cache in a bucket may not be allowed to list what is beside it
+        return None
+    for paths, before in ((older, True), (newer, False)):
+        for path in paths:
+            try:
+                other = open_cache(path)
+            except DatacheckError:
+                continue
+            one, two = other.root, cache.root
+            if one.key != two.key and (one.pipeline, one.split) == (two.pipeline, two.split):
+                return Earlier(other, before)
+    return None
+
+
+def changes(cache: Cache, other: Earlier | None) -> dict[str, Any] | None:
+    """Return what tells a cache from another one, None where there is none.
+
+    Raises:
+        CorruptionError: what is stored in `cache` is not what was written.
+
+    Notes:
+        Of values no more than 16 MB are compared; the samples behind those are counted by their digests.
+    """
+    if other is None:
+        return None
+    said: dict[str, Any] = {"before": other.before, "path": cut(_where(other.cache), _CHANGE_TEXT)}
+    first, second = (other.cache, cache) if other.before else (cache, other.cache)
+    try:
+        return said | {
+            "pair": [_counted(one) for one in (first, second)], "alike": alike(first, second), "read": _READ,
+            **_parts(first, second), **_told(diff(first, second, most=_READ)),
+        }  # fmt: skip
+    except DatacheckError as error:
+        if isinstance(error, CorruptionError) and str(error).startswith(f"{cache.path}: "):
+            raise  # it is the one that the page is of
+        return said | {"failed": cut(str(error), _CHANGE_TEXT)}
+
+
+def _where(cache: Cache) -> str:
+    return folder_said(cache.path) if isinstance(cache.path, Path) else cache.path
+
+
+def _counted(cache: Cache) -> dict[str, Any]:
+    return {
+        "key": cut(cache.root.key, _CHANGE_KEY), "built": cut(str(about(cache).build.get("built", "")), _CHANGE_KEY),
+        "samples": len(cache), "valid": int(cache.usable.sum()),
+        "bytes": sum(size for size, _ in cache.manifest.files.values()), "content_root": cache.manifest.content_root,
+    }  # fmt: skip
+
+
+def _parts(first: Cache, second: Cache) -> dict[str, Any]:
+    found = [
+        [cut(d.where, _CHANGE_TEXT), cut(d.before, _CHANGE_TEXT), cut(d.now, _CHANGE_TEXT)]
+        for d in between(second.path, first.path)
+    ]
+    return {"parts": within(found, _CHANGE_BUDGET["parts"]), "all_parts": len(found)}
+
+
+def _told(found: Diff) -> dict[str, Any]:
+    fields = [[cut(text or "none", _CHANGE_TEXT) for text in (name, *pair)] for name, pair in found.fields.items()]
+    return {
+        "fields": within(fields, _CHANGE_BUDGET["fields"]), "all_fields": len(fields), "unread": found.unread,
+        "added": _shown(found.added, lambda key: [key]),
+        "removed": _shown(found.removed, lambda key: [key]),
+        "changed": _shown(found.changed.items(), _changed),
+        "verdicts": _shown(found.verdicts.items(), _judged),
+    }  # fmt: skip
+
+
+def _changed(item: tuple[str, Mapping[str, Any]]) -> list[str]:
+    key, fields = item
+    return [key, "; ".join(f"{name}: {change}" for name, change in fields.items())]
+
+
+def _judged(item: tuple[str, tuple[Iterable[str], Iterable[str]]]) -> list[str]:
+    key, verdicts = item
+    return [key, *(", ".join(codes) or "valid" for codes in verdicts)]
+
+
+def _shown(items: Any, row: Callable[[Any], list[str]]) -> dict[str, Any]:
+    """Return how many there are, and the first of them."""
+    listed = list(items)
+    rows = [[cut(text, _CHANGE_TEXT) for text in row(item)] for item in listed[:_CHANGES_SHOWN]]
+    return {"all": len(listed), "rows": within(rows, _CHANGE_BUDGET["shown"])}
+
+
+_SEED = _EPOCH = 0
+_SHOWN = 10  # samples of each code
+_CODES = 200
+_OF_CACHES = {NOT_MADE: "read, but refused by a transform or by the layout"}
+_SERVED_BUDGET, _SERVED_KEY = 500_000, 300  # bytes of the page; characters of a key or a reason
+
+
+def codes(cache: Cache, not_made: Any) -> dict[str, Any]:
+    """Return the samples that are not served by what refused them, the most frequent code first.
+
+    Args:
+        cache: whose.
+        not_made: reasons by key of samples that could not be made, where ``build.json`` has them.
+
+    Raises:
+        CorruptionError: what is stored is not what was written.
+
+    Notes:
+        What stands in for a sample is that of `CachedDataset` with the windows of the cache, seed 0 and epoch 0; of an
+        episode that is cut into windows, what stands in for its first one.
+    """
+    numbers, made, found = np.flatnonzero(~cache.usable), cache.made, cache.findings()
+    keys = cache.keys(numbers)
+    of_code: dict[str, list[int]] = {}
+    for place, key in enumerate(keys):
+        for code in found.get(key) or [""]:
+            of_code.setdefault(code, []).append(place)
+    ordered = sorted(of_code.items(), key=lambda item: (-len(item[1]), item[0]))
+    chosen = sorted({place for _, places in ordered[:_CODES] for place in places[:_SHOWN]})
+    instead, why = _instead(cache, numbers[chosen])
+    reasons = not_made if isinstance(not_made, Mapping) else {}
+    rows = {
+        place: [
+            int(numbers[place]),
+            cut(keys[place], _SERVED_KEY),
+            bool(made[numbers[place]]),
+            cut(" ".join(found.get(keys[place], [])), _SERVED_KEY),
+            cut(str(reasons.get(keys[place], "")), _SERVED_KEY),
+            other,
+        ]
+        for place, other in zip(chosen, instead, strict=True)
+    }
+    known = catalogue()
+    groups = (
+        {
+            "code": cut(code, _SERVED_KEY), "name": known[code].name if code in known else _OF_CACHES.get(code, ""),
+            "rule": code in known, "samples": len(places), "rows": [rows[place] for place in places[:_SHOWN]],
+        }
+        for code, places in ordered[:_CODES]
+    )  # fmt: skip
+    return {
+        "codes": within(groups, _SERVED_BUDGET), "all_codes": len(ordered), "why": why,
+        "seed": _SEED, "epoch": _EPOCH, "windows": cache.root.windows is not None,
+    }  # fmt: skip
+
+
+def _instead(cache: Cache, numbers: Array) -> tuple[list[Any], str]:
+    """Return what is served for each of these samples (number, key and step, or None), and why nothing is."""
+    nothing = [None] * len(numbers)
+    if not len(numbers):
+        return nothing, ""
+    try:
+        index, first, has = _windows(cache, numbers)
+        items = Items(cache.usable, "resample", _SEED, index)
+    except (UsageError, TypeError) as error:  # nothing is valid, or no episode is long enough for a window
+        return nothing, cut(str(error), _SERVED_KEY)
+    served = items.substituted(first[has], _EPOCH)
+    samples = items.samples(served)
+    steps: Iterable[int | None] = [None] * len(served) if index is None else items.steps(served)[0].tolist()
+    rows = zip(samples.tolist(), cache.keys(samples), steps, strict=True)
+    found = iter([[number, cut(key, _SERVED_KEY), step] for number, key, step in rows])
+    return [next(found) if there else None for there in has.tolist()], ""
+
+
+def _windows(cache: Cache, numbers: Array) -> tuple[WindowIndex | None, Array, Array]:
+    """Return the windows of a cache, the first item of each sample, and whether it has one."""
+    if cache.root.windows is None:
+        return None, numbers, np.ones(len(numbers), bool)
+    windows = Windows.of(cache.root.windows)
+    lengths = cache.lengths(windows.dim)
+    counts = windows.counts(lengths)
+    first = np.cumsum(counts) - counts
+    return WindowIndex(windows, lengths, cache.usable), first[numbers], counts[numbers] > 0

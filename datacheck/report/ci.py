@@ -1,0 +1,468 @@
+"""What came of each rule in the words of test reports: passed, failed, skipped or an error (JUnit XML, pytest).
+
+A rule has failed where one of its findings counts for the exit code, so that both say the same.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+from xml.etree import ElementTree as ET
+
+import orjson
+
+from datacheck.errors import COLONS, COMMAND, inert
+from datacheck.model.finding import Severity, Verdict
+from datacheck.report import rule_pages
+from datacheck.report.fitness import errors_of, whole
+from datacheck.report.words import clean, finding_lines, finding_title, last_line
+from datacheck.rules import catalogue
+from datacheck.runtime.beneath import read_file
+from datacheck.runtime.hashing import digest_value
+from datacheck.scan.run_documents import RESULT, RESULT_BYTES
+
+_COUNTED = {"error": {"error"}, "warning": {"error", "warning"}, "never": set[str]()}
+_LEFT_OUT = "its findings did not fit into result.json; samples.parquet names the samples"
+_NOT_RUN = {Verdict.SKIP: "had nothing to look at", Verdict.NOT_APPLICABLE: "does not apply", Verdict.OFF: "is off"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one rule; all texts are harmless.
+
+    Args:
+        code, name: of the rule; of the readers "reader" and "".
+        state: passed, failed, skipped or error (it crashed).
+        kind: severity of the first finding that counts, or "crash"; "" where it passed or was skipped.
+        message: why it is in this state, one line; "" where it passed.
+        text: its findings, block by block, also those that do not count; "" where there are none.
+        trace: where it crashed, with the tracebacks.
+    """
+
+    code: str
+    name: str
+    state: Literal["passed", "failed", "skipped", "error"] = "passed"
+    kind: str = ""
+    message: str = ""
+    text: str = ""
+    trace: str = ""
+
+
+def harmless(outcome: Outcome) -> Outcome:
+    """Return an outcome in whose lines a runner of CI finds no command."""
+    message, text, trace = map(inert, (outcome.message, outcome.text, outcome.trace))
+    return replace(outcome, message=message, text=text, trace=trace)
+
+
+def outcomes(said: Mapping[str, Any]) -> Iterator[Outcome]:
+    """Yield the outcome of every rule, and after them that of the readers where one crashed.
+
+    Args:
+        said: ``datacheck.result/1``.
+    """
+    for code, rule in said["rules"].items():
+        found = [finding for finding in said["findings"] if finding["rule"] == code]
+        crashes = [crash for crash in said["crashes"] if crash["rule"] == code]
+        yield _outcome(said, code, rule, found, crashes)
+    readers = [crash for crash in said["crashes"] if crash["rule"] not in said["rules"]]
+    if readers:
+        yield _outcome(said, "reader", {"name": "", "status": Verdict.CRASH}, [], readers)
+
+
+def _outcome(
+    said: Mapping[str, Any], code: str, rule: Mapping[str, Any], found: Sequence[Mapping[str, Any]],
+    crashes: Sequence[Mapping[str, str]],
+) -> Outcome:  # fmt: skip
+    head = clean(code), clean(rule["name"])
+    text = "\n\n".join("\n".join(finding_lines(finding)) for finding in found)
+    counting = _COUNTED[said["run"]["fail_on"]]
+    counted = [finding for finding in found if finding["severity"] in counting]
+    if crashes or rule["status"] == Verdict.CRASH:
+        last = clean("; ".join(last_line(crash["traceback"]) for crash in crashes)) or "crashed"
+        trace = "\n".join(line for crash in crashes for line in _traceback(crash))
+        return Outcome(*head, "error", "crash", last, text, trace)
+    if counted:
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        return Outcome(*head, "failed", counted[0]["severity"], clean(counted[0]["message"]) + more, text)
+    if rule["status"] == Verdict.FAIL and not found and rule["severity"] in counting and "left_out" in said:
+        # result.json has the worst findings of a dataset with very many; those of this rule are not among them
+        return Outcome(*head, "failed", rule["severity"], _LEFT_OUT)
+    if rule["status"] in _NOT_RUN:
+        why = clean(rule.get("why") or "; ".join(rule.get("unseen", [])))
+        return Outcome(*head, "skipped", "", _NOT_RUN[rule["status"]] + (f": {why}" if why else ""), text)
+    return Outcome(*head, text=text)
+
+
+def _traceback(crash: Mapping[str, str]) -> list[str]:
+    lines = crash["traceback"].strip().splitlines()
+    return [f"on {clean(crash['at'], spaces=True)}", *(clean(line, spaces=True) for line in lines)]
+
+
+MOST = 10  # annotations of a kind
+MOST_BYTES = 512 * 1024  # of a summary; GitHub takes 1 MiB of a step
+_KINDS = {"error": "error", "warning": "warning", "info": "notice"}
+_TITLE = 200
+
+
+def commands(said: Mapping[str, Any]) -> str:
+    """Return a result as workflow commands, a line each: at most ten of a kind, the last notice counts the rest.
+
+    Args:
+        said: ``datacheck.result/1``.
+    """
+    lines: dict[str, list[str]] = {kind: [] for kind in _KINDS.values()}
+    for crash in said["crashes"]:
+        title = f"{crash['rule'] or 'reader'} crashed"
+        lines["error"].append(
+            _command("error", title, f"{clean(last_line(crash['traceback']))}\non {clean(crash['at'])}")
+        )
+    for finding in said["findings"]:
+        kind = _KINDS[finding["severity"]]
+        lines[kind].append(_command(kind, finding_title(finding), "\n".join(finding_lines(finding)[1:])))
+    beyond = {kind: max(0, len(found) - MOST) for kind, found in lines.items()}
+    beyond["notice"] += sum(said.get("left_out", {}).get(name, 0) for name in ("findings", "crashes"))
+    if any(beyond.values()):
+        shown = lines["notice"][: MOST - 1]
+        count = sum(beyond.values()) + len(lines["notice"][:MOST]) - len(shown)
+        more = f"{count:,} more in the job's summary and in result.json"
+        lines["notice"] = [*shown, _command("notice", "datacheck", more)]
+    return "".join(line for found in lines.values() for line in found[:MOST])
+
+
+def _command(kind: str, title: str, message: str) -> str:
+    said = clean(title)
+    said = said if len(said) <= _TITLE else f"{said[: _TITLE - 2]} …"
+    name = _escaped(said).replace(":", "%3A").replace(",", "%2C")
+    return f"::{kind} title={name}::{_escaped(message)}\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+# ------------------------------------------------------------------------------------------------ summary
+
+
+def summary(said: Mapping[str, Any]) -> str:
+    """Return a result as the summary of a job: Markdown in which all that is not ours stands as escaped HTML.
+
+    Args:
+        said: ``datacheck.result/1``.
+    """
+    listed, valid = said["dataset"]["samples"]["listed"], said["verdict"]["valid"]
+    mark = {"pass": "✅ OK", "fail": "❌ FAIL", "crash": "💥 CRASH"}[said["verdict"]["status"]]
+    counts = said["verdict"]["counts"]
+    fit = f"{valid:,} of {listed:,} samples are fit for training"
+    if valid == listed:
+        fit = whole(listed, errors_of(said), said["verdict"]["exit_code"]) or fit
+    head = f"### {mark}: {fit}\n\n"
+    told = ", ".join(f"{count:,} {_plural(name, count)}" for name, count in counts.items())
+    about = [("data", said["dataset"]["root"]), ("schema", said["schema"]["name"]), ("findings", told)]
+    rows = "".join(f"<tr><th>{name}</th><td><code>{_cell(text)}</code></td></tr>\n" for name, text in about)
+    text = f"{head}<table>\n{rows}</table>\n\n"
+    left = 0
+    for block in _blocks(said):
+        # a block is there as a whole or not at all: half of one would be markup that nobody closes
+        if left or len((text + block).encode()) > MOST_BYTES:
+            left += 1
+        else:
+            text += block
+    left += sum(said.get("left_out", {}).get(name, 0) for name in ("findings", "crashes"))
+    return text + (f"{left:,} more in result.json\n\n" if left else "")
+
+
+def _blocks(said: Mapping[str, Any]) -> Iterator[str]:
+    for crash in said["crashes"]:
+        lines = [f"on {crash['at']}", *crash["traceback"].strip().splitlines()]
+        yield _details(f"{crash['rule'] or 'reader'} crashed", "\n".join(_cell(line) for line in lines))
+    for finding in said["findings"]:
+        title = f"{finding['severity']} {finding_title(finding)}"
+        yield _details(title, "\n".join(html.escape(line) for line in finding_lines(finding)[1:]))
+    if said["unchecked"]:
+        yield _details("not looked at", "\n".join(_cell(line) for line in said["unchecked"]))
+
+
+def _details(title: str, escaped: str) -> str:
+    """Return a part that can be unfolded; within ``pre`` neither Markdown nor GitHub's names and numbers count."""
+    return f"<details><summary><code>{_cell(title)}</code></summary>\n\n<pre>{escaped}</pre>\n\n</details>\n\n"
+
+
+def _cell(text: str) -> str:
+    return html.escape(clean(text, spaces=True))
+
+
+def _plural(word: str, count: int) -> str:
+    return "for information" if word == "info" else word if count == 1 else f"{word}s"
+
+
+def junit(said: Mapping[str, Any]) -> bytes:
+    """Return a result as JUnit XML in UTF-8; control characters and the like are spelled out.
+
+    Args:
+        said: ``datacheck.result/1``.
+    """
+    suite = ET.Element("testsuite", {"name": f"datacheck {clean(said['dataset']['name'])}".strip()})
+    suite.set("timestamp", clean(said["run"]["started"]).removesuffix("Z"))
+    suite.set("time", f"{said['run']['seconds']:.3f}")
+    properties = ET.SubElement(suite, "properties")
+    for name, value in _properties(said).items():
+        ET.SubElement(properties, "property", {"name": name, "value": clean(str(value))})
+    for outcome in outcomes(said):
+        _case(suite, said, outcome)
+    counts = {"tests": len(suite.findall("testcase"))}
+    counts |= {f"{kind}s": len(suite.findall(f"testcase/{kind}")) for kind in ("failure", "error")}
+    counts |= {"skipped": len(suite.findall("testcase/skipped"))}
+    suites = ET.Element("testsuites", {"name": "datacheck"})
+    suites.append(suite)
+    for name, count in counts.items():
+        suite.set(name, str(count))
+        if name != "skipped":
+            suites.set(name, str(count))
+    ET.indent(suites)
+    text: str = ET.tostring(suites, encoding="unicode")
+    text = COMMAND.sub("&#35;#", COLONS.sub(r"\1&#58;:", text))
+    return f"<?xml version='1.0' encoding='utf-8'?>\n{text}\n".encode()
+
+
+def _properties(said: Mapping[str, Any]) -> dict[str, Any]:
+    samples = said["dataset"]["samples"]
+    return {
+        "version": said["run"]["version"], "schema": said["schema"]["name"], "root": said["dataset"]["root"],
+        "digest": said["dataset"]["digest"], **{f"samples.{name}": count for name, count in samples.items()},
+        "samples.valid": said["verdict"]["valid"],
+    }  # fmt: skip
+
+
+def _case(suite: ET.Element, said: Mapping[str, Any], outcome: Outcome) -> None:
+    name = f"{outcome.code} {outcome.name}".strip()
+    case = ET.SubElement(suite, "testcase", {"name": name, "classname": f"datacheck.{_class(said)}"})
+    about = {"type": outcome.kind, "message": outcome.message}
+    if outcome.state == "failed":
+        ET.SubElement(case, "failure", about).text = outcome.text
+        return
+    if outcome.state == "error":
+        ET.SubElement(case, "error", about).text = outcome.trace
+    elif outcome.state == "skipped":
+        ET.SubElement(case, "skipped", {"message": outcome.message})
+    if outcome.text:
+        ET.SubElement(case, "system-out").text = outcome.text
+
+
+def _class(said: Mapping[str, Any]) -> str:
+    return clean(said["schema"]["name"]).replace(".", "_") or "-"
+
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+_PROBLEM = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "recommendation"}
+_HERE, _DATA = "%SRCROOT%", "DATAROOT"
+_NAME, _TEXT = 255, 1024  # UTF-16 units
+_LINK = re.compile(r"\[(?=[^\[\]]*\]\()")
+
+
+def sarif(said: Mapping[str, Any], places: Mapping[str, Path], here: Path) -> dict[str, Any]:
+    """Return a result as a SARIF log, a JSON value.
+
+    Args:
+        said: ``datacheck.result/1``.
+        places: of the examples that lie in a file, that file.
+        here: the working folder, an absolute path; code scanning takes it for the repository's root.
+    """
+    codes = {code: number for number, code in enumerate(said["rules"])}
+    root = _Root(said["dataset"]["root"], here)
+    found = [*said["findings"], *said.get("suppressed", [])]
+    # of a finding that a baseline knows in part there are two results: what is new, and after it what is known
+    prints, often = [], Counter[str]()
+    for name in (_spelled(finding["id"]) for finding in found):
+        often[name] += 1
+        prints.append(_fingerprints(name, often[name]))
+    run = {
+        "tool": {
+            "driver": {
+                "name": "datacheck", "version": _text(said["run"]["version"], _NAME),
+                "rules": [_rule(code, rule) for code, rule in said["rules"].items()],
+            }
+        },
+        "automationDetails": {"id": f"datacheck/{_text(said['dataset']['name'], _NAME)}/"},
+        "invocations": [_invocation(said)],
+        "originalUriBaseIds": root.bases,
+        "columnKind": "unicodeCodePoints",
+        "results": [
+            _result(finding, codes, places, root) | {"partialFingerprints": marks}
+            for finding, marks in zip(found, prints, strict=True)
+        ],
+    }  # fmt: skip
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _text(text: str, most: int = _TEXT) -> str:
+    """Return a text that is not empty, holds no control character and has at most so many UTF-16 units."""
+    words = clean(text) or "-"
+    units = words.encode("utf-16-le")
+    return words if len(units) <= 2 * most else f"{units[: 2 * most - 4].decode('utf-16-le', 'ignore')} …"
+
+
+def _spelled(text: str) -> str:
+    return clean(text, spaces=True)
+
+
+# -------------------------------------------------------------------------------------------------- rules
+
+
+def _rule(code: str, said: Mapping[str, Any]) -> dict[str, Any]:
+    severity, rule = Severity(said["severity"]), catalogue().get(code)
+    what = _text(said["name"] if rule is None else rule_pages.first_sentence(rule))
+    page = (
+        {"text": what}
+        if rule is None
+        else {"text": rule_pages.plain(rule, rule_pages.english(rule)), "markdown": rule_pages.markdown(rule)}
+    )
+    return {
+        "id": _spelled(code),
+        "name": _text(said["name"], _NAME),
+        "shortDescription": {"text": what},
+        "fullDescription": {"text": what},
+        "help": page,
+        **({"helpUri": f"{rule_pages.RULE_PAGES}/{code}.md"} if rule_pages.RULE_PAGES and rule is not None else {}),
+        "defaultConfiguration": {"level": _LEVELS[severity], "enabled": said["status"] != "off"},
+        "properties": {
+            "tags": ["data", f"per-{said['level']}"], "problem.severity": _PROBLEM[severity], "status": said["status"],
+        },
+    }  # fmt: skip
+
+
+def _invocation(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how the scan went; what crashed is told as a notification."""
+    notes = [
+        {
+            "level": "error",
+            "message": _message(
+                f"{crash['rule'] or 'reader'} crashed on {crash['at']}: {last_line(crash['traceback'])}"
+            ),
+            **({"associatedRule": {"id": _spelled(crash["rule"])}} if crash["rule"] else {}),
+        }
+        for crash in said["crashes"]
+    ]
+    return {
+        "executionSuccessful": not notes,
+        "exitCode": said["verdict"]["exit_code"],
+        "startTimeUtc": _spelled(said["run"]["started"]),
+        **({"toolExecutionNotifications": notes} if notes else {}),
+    }
+
+
+# ------------------------------------------------------------------------------------------------ results
+
+
+def _result(
+    finding: Mapping[str, Any], codes: Mapping[str, int], places: Mapping[str, Path], root: _Root
+) -> dict[str, Any]:
+    first, *others = list(_locations(finding, places, root))
+    known = {"kind": "external", "status": "accepted", "justification": _text(finding.get("suppressed", ""))}
+    return {
+        "ruleId": _spelled(finding["rule"]),
+        "ruleIndex": codes[finding["rule"]],
+        "level": _LEVELS[Severity(finding["severity"])],
+        "message": _message(_told(finding)),
+        "locations": [first],
+        **({"relatedLocations": [{"id": n, **other} for n, other in enumerate(others, 1)]} if others else {}),
+        **({"suppressions": [known]} if "suppressed" in finding else {}),
+        "properties": {
+            "failed": finding["failed"], "of": finding["of"], "fields": [_spelled(name) for name in finding["fields"]],
+            "split": _spelled(finding["split"]), "kind": _spelled(finding["kind"]),
+        },
+    }  # fmt: skip
+
+
+def _fingerprints(name: str, number: int) -> dict[str, str]:
+    """Return what makes the `number`-th result of a finding's id the same in every run."""
+    # code scanning knows the first name alone; without it, it would make a fingerprint of the file's first line
+    return {"primaryLocationLineHash": f"{digest_value(name)[:16]}:{number}", "datacheckFinding/v1": name}
+
+
+def _message(text: str) -> dict[str, str]:
+    r"""Return a message in which ``[text](target)`` is no link: SARIF has it escaped as ``\[``."""
+    return {"text": _text(_LINK.sub(r"\\[", clean(text)))}
+
+
+def _told(finding: Mapping[str, Any]) -> str:
+    where = [*finding["fields"], *([f"split {finding['split']}"] if finding["split"] else [])]
+    count = f" ({finding['failed']:,} of {finding['of']:,} samples)" if finding["failed"] else ""
+    cause = f" Cause: {finding['cause']['text']}." if finding["cause"] and finding["cause"]["text"] else ""
+    head = f"{finding['name']}{' of ' if where else ''}{', '.join(where)}{count}"
+    return f"{_text(head, _TEXT // 4)}: {_text(finding['message'], _TEXT // 2)}{cause} {finding['fix']}"
+
+
+def _locations(finding: Mapping[str, Any], places: Mapping[str, Path], root: _Root) -> Iterator[dict[str, Any]]:
+    """Yield where the examples are; of a statement about the whole dataset, and of a loader's samples, the dataset."""
+    for key in finding["examples"]:
+        yield {
+            "physicalLocation": root.physical(places.get(key)),
+            "logicalLocations": [{"fullyQualifiedName": _spelled(key) or "-", "kind": "element"}],
+            "message": _message(key),
+        }
+    if not finding["examples"]:
+        yield {"physicalLocation": root.physical(None), "message": {"text": "the dataset as a whole"}}
+
+
+class _Root:
+    """Where the data are: below the working folder, or elsewhere, of which no more is told than what is below them."""
+
+    def __init__(self, root: str, here: Path) -> None:
+        self._here, self._root = here, Path(os.path.normpath(here / root))
+        self.bases = {
+            _HERE: {"description": {"text": "the folder in which datacheck ran"}},
+            _DATA: {"description": {"text": "the folder of the data"}},
+        }
+
+    def physical(self, file: Path | None) -> dict[str, Any]:
+        """Return a file, or the data as a whole, as a physical location."""
+        path = self._root if file is None else Path(os.path.normpath(file))
+        base, below = _DATA, Path(path.name)
+        if path.is_relative_to(self._here):
+            base, below = _HERE, path.relative_to(self._here)
+        elif path.is_relative_to(self._root):
+            below = path.relative_to(self._root)
+        uri = quote(str(below), safe="/", errors="surrogatepass")
+        # code scanning shows no result without a line, and data have none
+        region = {"startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 1}
+        return {"artifactLocation": {"uri": uri, "uriBaseId": base}, "region": region}
+
+
+def badge(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result as an endpoint badge, a JSON value; it holds numbers and no text of the data.
+
+    Args:
+        said: ``datacheck.result/1``.
+    """
+    listed, valid = said["dataset"]["samples"]["listed"], said["verdict"]["valid"]
+    status, warned = said["verdict"]["status"], said["verdict"]["counts"]["warning"]
+    share = f"{valid:,} of {listed:,} samples valid"
+    colour = {"crash": "lightgrey", "fail": "red"}.get(status, "brightgreen")
+    if status == "pass" and (warned or valid < listed):
+        colour = "yellow"
+    message = "crashed" if status == "crash" else share
+    return {
+        "schemaVersion": 1, "label": "datacheck", "message": message, "color": colour, "isError": status == "crash",
+    }  # fmt: skip
+
+
+def is_badge(data: bytes) -> bool:
+    """Return whether a file's bytes are those of a badge, which the next run may replace."""
+    try:
+        said = orjson.loads(data)
+    except ValueError:
+        return False
+    return isinstance(said, dict) and said.get("schemaVersion") == 1 and said.get("label") == "datacheck"
+
+
+def result_bytes(folder: str) -> bytes:
+    """Return the bytes of the result.json in a run's folder."""
+    return read_file(Path(folder, RESULT), RESULT_BYTES, links=False)

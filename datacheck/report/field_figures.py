@@ -1,0 +1,523 @@
+"""Which measured columns the page shows of a field, what they are called, and what is expected of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from datacheck.model.table import Measured, Table, Texts
+from datacheck.rules.base import Rule
+from datacheck.rules.families.episodes import fps_mismatch
+from datacheck.rules.families.rotations import bad_rotation
+from datacheck.rules.families.tokens import UNTOLD
+from datacheck.rules.label_counts import loader_steps
+from datacheck.rules.selection import options_of, variants
+from datacheck.rules.series import time_field
+from datacheck.schema.grammar import LENGTH, factor
+from datacheck.schema.model import ANY, FieldSpec, Schema
+
+MOST = 6  # measures shown of one field
+
+# in the order in which they tell most: the first that varies is drawn in the table of fields
+LABELS = {
+    "box": "size (diagonal)", "bone": "median bone", "near": "distance", "norm": "length",
+    "spacing": "distance to the nearest point (median)",
+    "p99": "99th percentile of |x|", "tokens": "tokens", "trained": "supervised tokens",
+    "trained/tokens": "share of supervised tokens", "ignored/count": "share ignored", "step": "time step (median)",
+    "min": "lowest value",
+    "max": "highest value", "angle": "angle", "dims": "length (first axis)", "steps": "steps", "reach": "reach",
+    "shortest": "shortest quaternion", "longest": "longest quaternion", "largest": "points of the largest instance",
+    "objects": "objects", "front": "share in front", "copies": "repeated points", "flatness": "flatness",
+    "lowest": "lowest", "highest": "highest", "peak": "largest |x|", "leap": "largest step",
+    "prompt_bytes": "bytes before the first answer",
+    "answers": "answers", "same": "share of commands as the one before",
+    "noop": "share of commands that ask for nothing", "nonfinite": "NaN or infinite values",
+    "zeros": "rows of zeros", "bytes": "bytes",
+}  # fmt: skip
+_IN_UNIT = frozenset(
+    {"box", "bone", "near", "norm", "spacing", "p99", "peak", "min", "max", "lowest", "highest", "leap", "reach",
+     "step"}
+)  # fmt: skip
+_BANDS = {"box": "size", "bone": "size", "near": "distance", "min": "range", "max": "range", "lowest": "rests"}
+_OF_SIZE = frozenset({"box", "bone", "near", "norm"})  # what a unit is told by
+VECTORS = frozenset({"min", "max", "dims"})  # shown by their lowest, highest and first component
+
+
+class Shown(NamedTuple):
+    """What the page shows of one column, or of one over another: its name, of which field, which statistic.
+
+    Args:
+        column: of the numbers, and where they are shares of others, behind "/" the statistic that holds those.
+        field, stat: what it is of.
+    """
+
+    column: str
+    field: str
+    stat: str
+
+
+def shown(columns: Iterable[str]) -> dict[str, list[Shown]]:
+    """Return what can be shown of each field ("": of the sample as a whole), best first.
+
+    Args:
+        columns: names of measured columns, ``field:stat`` or ``:field:stat``.
+    """
+    found: dict[str, list[Shown]] = {}
+    names = dict.fromkeys(columns)
+    for name in names:
+        head, _, stat = name.rpartition(":")
+        field = head.removeprefix(":")
+        found.setdefault(field, []).extend(
+            Shown(f"{head}:{one}", field, one) for one in LABELS if _told(one, stat, head, names)
+        )
+    rank = {stat: place for place, stat in enumerate(LABELS)}
+    return {f: sorted(some, key=lambda one: (rank[one.stat], one.column)) for f, some in found.items() if some}
+
+
+def _told(one: str, stat: str, head: str, names: Container[str]) -> bool:
+    part, _, whole = one.partition("/")
+    return part == stat and (not whole or f"{head}:{whole}" in names)
+
+
+def read(columns: Mapping[str, Measured], name: str) -> Measured | None:
+    """Return the column that `Shown` names, None where there is none; of a share where the whole is not 0."""
+    head, _, stat = name.rpartition(":")
+    part, _, whole = stat.partition("/")
+    if stat not in LABELS or not whole:
+        return columns.get(name)
+    few, all_ = columns.get(f"{head}:{part}"), columns.get(f"{head}:{whole}")
+    if few is None or all_ is None or {few.values.dtype.kind, all_.values.dtype.kind} - set("biuf"):
+        return None
+    if few.values.ndim != 1 or all_.values.ndim != 1:
+        return None
+    known = few.present & all_.present & (all_.values > 0)
+    return Measured(np.divide(few.values, all_.values, out=np.zeros(len(known)), where=known, dtype=np.float64), known)
+
+
+def label(spec: FieldSpec, stat: str) -> str:
+    """Return what a measure is called."""
+    return "points" if stat == "dims" and spec.role == "points" else LABELS[stat]
+
+
+def unit(spec: FieldSpec, stat: str) -> str:
+    """Return the unit of a measure, "" where it has none."""
+    return "B" if stat in {"bytes", "prompt_bytes"} else (spec.unit or "") if stat in _IN_UNIT else ""
+
+
+def band(schema: Schema, one: Shown) -> list[float | None] | None:
+    """Return the lowest and the highest value that the schema allows; an open end is None."""
+    spec = schema.spec(one.field)
+    least, most = _counts(schema, spec, one)
+    if least is not None or most is not None:
+        return [least, most]
+    wanted: Any = getattr(spec, _BANDS[one.stat]) if one.stat in _BANDS else None
+    if one.stat in {"box", "bone"} and (one.stat == "bone") != (spec.role == "joints"):
+        wanted = None  # the size of joints is that of their bones
+    if schema.episode is not None and of_episodes(schema, one):
+        wanted = schema.episode.length
+    return None if wanted is None else [wanted.low, wanted.high]
+
+
+def _counts(schema: Schema, spec: FieldSpec, one: Shown) -> tuple[float | None, float | None]:
+    """Return the least and the most of what is counted, and of lengths and steps of time; None where it is open."""
+    least: float | None = None
+    most: float | None = None
+    if one.stat == "tokens" and schema.tokenizer is not None:
+        most = schema.tokenizer.max_length
+    elif one.stat == "trained":
+        least = spec.min_trained_tokens
+    elif one.stat == "dims" and spec.role == "points":
+        least = spec.min_points
+    elif one.stat == "largest":
+        least = dict(loader_steps(schema)).get("min_points")
+    elif one.stat in {"shortest", "longest"}:
+        off = option(schema, bad_rotation, "off")
+        least, most = 1 - off, 1 + off
+    elif one.stat == "step" and schema.episode is not None and schema.episode.fps is not None:
+        off, seconds = option(schema, fps_mismatch, "tolerance"), 1 / schema.episode.fps / factor(spec.unit or "s")
+        least, most = (seconds / end if end > 0 else None for end in (1 + off, 1 - off))
+    return _finite_end(least), _finite_end(most)
+
+
+def _finite_end(end: float | None) -> float | None:
+    return end if end is not None and math.isfinite(end) else None
+
+
+def agreed(schema: Schema) -> Schema:
+    """Return the schema without what ``when: split=...`` says otherwise: of all splits together it is not true."""
+    every = variants(schema)
+    none, fields = FieldSpec(), dict(schema.fields)
+    for name, spec in schema.fields.items():
+        others = [one.spec(name) for one in every[1:]]
+        apart = [key for key in FieldSpec.model_fields if any(getattr(o, key) != getattr(spec, key) for o in others)]
+        if apart:
+            fields[name] = spec.model_copy(update={key: getattr(none, key) for key in apart if key != "role"})
+    return schema.model_copy(update={"fields": fields})
+
+
+def option(schema: Schema, of: Rule, name: str) -> float:
+    """Return what a number among a rule's options is."""
+    return float(options_of(schema, of)[name])
+
+
+def units(schema: Schema, one: Shown) -> list[tuple[str, float]]:
+    """Return what a length would be a multiple of, were it stored in another unit than declared: (unit, factor)."""
+    own = LENGTH.get(schema.spec(one.field).unit or "")
+    if own is None or one.stat not in _OF_SIZE:
+        return []
+    return [(name, own / other) for name, other in LENGTH.items() if other != own]
+
+
+def of_episodes(schema: Schema, one: Shown) -> bool:
+    """Tell whether a measure is how long an episode is, as DC501 counts it."""
+    declared = schema.windows is not None or schema.episode is not None
+    return declared and one.stat == "dims" and one.field == time_field(schema)
+
+
+def marks(schema: Schema, one: Shown) -> list[dict[str, Any]]:
+    """Return the lines to draw ``at`` a number: their ``name``, and how samples ``below`` are and what becomes of them.
+
+    Notes:
+        Of whole numbers it lies between two.
+    """
+    windows = schema.windows
+    if windows is not None and of_episodes(schema, one):
+        padded = windows.pad != "none" or windows.short == "pad"
+        below = "padded" if padded else "an error in the loader" if windows.short == "raise" else "without a window"
+        return [{"at": windows.length - 0.5, "name": f"window {windows.length:,}", "less": "shorter", "below": below}]
+    edge = dict(loader_steps(schema)).get("voxel")
+    if edge is not None and one.stat == "spacing" and one.field == next(iter(schema.of_role("points")), ("",))[0]:
+        return [{"at": edge, "name": f"voxel {edge:g}", "less": "denser", "below": "thinned"}]
+    return []
+
+
+Array = np.ndarray[Any, Any]
+
+BINS = 64
+BELOW, ABOVE, NONFINITE = BINS, BINS + 1, BINS + 2  # beside the bins
+_DRAWN = 48  # where the values do not ask for another number
+_SHARES = (0.01, 0.99)  # besides the median
+_FAR = 6.0  # times the span from the 1st to the 99th percentile: what lies beyond is counted, not drawn
+_LOG = 50.0  # from this ratio of highest to lowest on
+_LEAST = 1e-9  # of the highest: what is smaller is no length
+SORTED = 100_000  # values of which percentiles are taken
+_PIECE = 32_768
+_WIDE, _NARROW = 1e300, 1e-290
+_SPLITS = 6
+_DIGITS = 5  # of a length that is to be 1: what rounding leaves is no distribution
+_ASKED = 10_000  # rows that are asked for their dtype: of rare ones the rules tell
+
+
+def fields(table: Table, schema: Schema, unfit: Array, reference: Table | None = None) -> Iterator[dict[str, Any]]:
+    """Yield what is known of each field: what is declared, in how many samples it is, its measures.
+
+    Args:
+        table: rows; a column is read when it is asked for, and let go again.
+        schema: the schema in force.
+        unfit: bool (rows): samples that are not fit for training.
+        reference: the rows of the run that this one is compared with; they are counted in the same bins.
+    """
+    measures = shown(table.columns)
+    groups = _groups(table, unfit, reference)
+    for name in dict.fromkeys([*sorted(schema.stored), *sorted({*schema.fields, *measures} - {ANY, ""}), ""]):
+        spec = schema.spec(name)
+        known = table.columns[f"{name}:ndim"].present if f"{name}:ndim" in table.columns else None
+        drawn = _drawn(table, schema, measures.get(name, []), groups)
+        if spec.absent or (known is None and not drawn and name not in schema.fields):
+            continue
+        yield {
+            "name": name, "role": spec.role or "", "unit": spec.unit or "", "shape": _shape(spec.shape),
+            "dtype": _dtype(table, name) or spec.dtype or "", "declared": name in schema.fields,
+            "present": None if known is None else int(np.count_nonzero(known)), "measures": drawn,
+        }  # fmt: skip
+
+
+def _drawn(table: Table, schema: Schema, measures: Iterable[Shown], groups: _Groups) -> list[dict[str, Any]]:
+    """Return the first measures that vary, and behind them those that do not."""
+    drawn: list[dict[str, Any]] = []
+    same: list[dict[str, Any]] = []
+    for one in sorted(measures, key=lambda one: not of_episodes(schema, one)):
+        if len(drawn) == MOST:
+            break
+        if (made := _measure(table, schema, one, groups)) is not None:
+            (drawn if made["edges"] else same).append(made)
+    drawn.sort(
+        key=lambda measure: measure["band"] is None and not measure["marks"]
+    )  # what the schema speaks of comes first
+    return [*drawn, *same[: MOST - len(drawn)]]
+
+
+def _shape(shape: Any) -> str:
+    return "" if shape is None else "[" + ", ".join(map(str, shape)) + "]"
+
+
+def _dtype(table: Table, name: str) -> str:
+    """Return the dtypes that are met in rows all over the dataset, the first three."""
+    if f"{name}:dtype" not in table.columns:
+        return ""
+    column = table.columns[f"{name}:dtype"]
+    met = sorted({str(word) for word in column.values[:: 1 + len(table) // _ASKED].tolist()} - {""})
+    return ", ".join(met[:3]) + (" …" if len(met) > 3 else "")
+
+
+# ---------------------------------------------------------------------------------------------- histograms
+
+
+class _Groups:
+    """Every row's group: split by split the fit samples, then those that are not.
+
+    Args:
+        names: of the splits, [""] where there are none or too many to tell apart.
+        rows: int64 (rows): twice the number of the split, and one more for unfit samples.
+        reference: the run compared with.
+        then: int64 (its rows): the number of the split, -1 of one that is not here.
+    """
+
+    def __init__(self, names: list[str], rows: Array, reference: Table | None, then: Array) -> None:
+        self.names, self.rows = names, rows
+        self.reference, self.then = reference, then
+
+
+def _groups(table: Table, unfit: Array, reference: Table | None) -> _Groups:
+    present = Texts.of(table.splits).present()
+    apart = 2 <= len(present) <= _SPLITS
+    places = {name: place if apart else 0 for place, name in enumerate(present)}
+    then = np.zeros(0, np.int64) if reference is None else _numbers(reference, places)
+    return _Groups(present if apart else [""], 2 * _numbers(table, places) + unfit, reference, then)
+
+
+def _numbers(table: Table, places: dict[str, int]) -> Array:
+    """Return of each row the place of its split, -1 where it has none."""
+    splits = Texts.of(table.splits)
+    return np.array([places.get(word, -1) for word in splits.words], np.int64)[splits.rows]
+
+
+def _measure(table: Table, schema: Schema, one: Shown, groups: _Groups) -> dict[str, Any] | None:
+    column = read(table.columns, one.column)
+    if column is None or not _is_drawn(column, one):
+        return None  # a check of the user's may call its columns as it likes
+    values, rows, known = _finite_values(column, one.stat, groups.rows)
+    if not len(values) or (one.stat in {"nonfinite", "zeros", "copies"} and not values.any()):
+        return None
+    then = _then(one, groups)
+    spec, whole, allowed = schema.spec(one.field), of_episodes(schema, one), band(schema, one)
+    return {
+        "column": one.column, "stat": one.stat, "label": "episode length" if whole else label(spec, one.stat),
+        "unit": "steps" if whole else unit(spec, one.stat),
+        "band": allowed, "units": _meant(values, rows, allowed, units(schema, one), len(groups.names)),
+        "n": len(values),
+        "marks": [mark | {"many": int(np.count_nonzero(values < mark["at"]))} for mark in marks(schema, one)],
+        "nonfinite": known - len(values),
+        **histogram(values, rows, 2 * len(groups.names), whole=column.values.dtype.kind in "biu", then=then),
+        "groups": groups.names,
+    }  # fmt: skip
+
+
+def _meant(
+    values: Array, rows: Array, allowed: list[float | None] | None, others: list[tuple[str, float]], splits: int
+) -> list[dict[str, Any]]:
+    """Return in which other units values would be allowed that are not: ``unit``, ``band``, how ``many`` by split."""
+    low, high = allowed or (None, None)
+    if low is None or high is None:
+        return []
+    beside = (values < low) | (values > high)
+    found, split = values[beside], rows[beside] // 2
+    made = []
+    for name, by in others:
+        many = np.bincount(split[(found >= low * by) & (found <= high * by)], minlength=splits)
+        if many.any():
+            made.append({"unit": name, "band": [low * by, high * by], "many": many.tolist()})
+    return made
+
+
+def _is_drawn(column: Measured, one: Shown) -> bool:
+    return column.values.dtype.kind in "biuf" and (column.values.ndim == 1 or one.stat in VECTORS)
+
+
+def _finite_values(column: Measured, stat: str, rows: Array) -> tuple[Array, Array, int]:
+    """Return the finite values of a column, what is known of their rows, and how many values there are in all."""
+    values, present = _scalar(column.values, stat), column.present
+    present = present & (values < UNTOLD) if stat == "prompt_bytes" else present
+    if not present.all():
+        values, rows = values[present], rows[present]
+    known = len(values)
+    if known and not (np.isfinite(values.min()) and np.isfinite(values.max())):
+        finite = np.isfinite(values)
+        values, rows = values[finite], rows[finite]
+    return values, rows, known
+
+
+def _then(one: Shown, groups: _Groups) -> Then | None:
+    """Return the values of the reference of the splits that are here, too."""
+    column = None if groups.reference is None else read(groups.reference.columns, one.column)
+    if column is None or not _is_drawn(column, one):
+        return None
+    values, rows, _ = _finite_values(column, one.stat, groups.then)
+    here = rows >= 0
+    return Then(values[here], rows[here], len(groups.names)) if here.any() else None
+
+
+def _scalar(values: Array, stat: str) -> Array:
+    """Return one number per row, as float64: of a vector its lowest, highest or first component."""
+    if values.ndim == 2:
+        ufunc = {"min": np.minimum, "max": np.maximum}.get(stat)
+        one = values[:, 0]
+        for component in range(1, values.shape[1] if ufunc is not None else 0):
+            one = np.asarray(ufunc and ufunc(one, values[:, component]))
+        values = one
+    if stat in {"shortest", "longest"}:
+        return np.round(values.astype(np.float64), _DIGITS)
+    return np.ascontiguousarray(values, dtype=np.float64)
+
+
+class Then(NamedTuple):
+    """What a reference run measured: finite float64 values, the split of each, and how many splits there are."""
+
+    values: Array
+    splits: Array
+    groups: int
+
+
+def histogram(
+    values: Array, groups: Array, count: int, *, whole: bool = False, then: Then | None = None
+) -> dict[str, Any]:
+    """Return the percentiles of finite values, and how many of each group fall into each of at most 64 bins.
+
+    Args:
+        values: float64 (rows), at least one.
+        groups: int64 (rows), below `count`.
+        count: number of groups.
+        whole: the values are whole numbers.
+        then: what to count in the same bins; they hold all of both.
+
+    Returns:
+        ``low``, ``high`` of all values, ``p`` (1, 50, 99 %), ``log``, ``edges`` of the bins, ``counts`` by group, and
+        how many are ``below`` and ``above`` the bins; no edges where there is nothing to tell apart. Of the reference
+        ``then``: ``counts`` by split, ``below``, ``above``, ``median``.
+
+    Notes:
+        The percentiles of more than 100,000 values are those of as many drawn from them, always the same.
+    """
+    low, high, p = _extent(values)
+    said: dict[str, Any] = {"low": low, "high": high, "p": p, "log": False, "edges": [], "counts": []}
+    drawn = values if then is None else np.concatenate([values, then.values])
+    first, last, places = (low, high, p) if then is None else _extent(drawn)
+    if first == last:
+        return said
+    edges, log = _edges(drawn, first, last, places, whole=whole)
+    if not edges[-1] - edges[0] > _NARROW:
+        return said
+    said |= {"log": log, "edges": edges.tolist()} | _counted(values, groups, count, edges, log=log)
+    if then is not None:
+        median = _extent(then.values)[2][1]
+        said["then"] = {"median": median} | _counted(then.values, then.splits, then.groups, edges, log=log)
+    return said
+
+
+def _extent(values: Array) -> tuple[float, float, list[float]]:
+    """Return the lowest and the highest value, and the percentiles."""
+    few = (
+        values
+        if len(values) <= SORTED
+        else values[np.random.Generator(np.random.PCG64(0)).integers(0, len(values), SORTED)]
+    )
+    first, last = (min(len(few) - 1, int(share * len(few))) for share in _SHARES)
+    before, behind = (len(few) - 1) // 2, len(few) // 2
+    ordered = np.partition(few, [first, before, behind, last]).tolist()
+    median = ordered[behind] if before == behind else ordered[before] / 2 + ordered[behind] / 2
+    return float(values.min()), float(values.max()), [ordered[first], median, ordered[last]]
+
+
+def _counted(values: Array, groups: Array, count: int, edges: Array, *, log: bool) -> dict[str, Any]:
+    """Return ``counts`` by group and bin, and how many lie ``below`` and ``above``."""
+    bins = len(edges) - 1
+    counts, below, above = np.zeros(count * bins, np.int64), 0, 0
+    for start in range(0, len(values), _PIECE):  # what stays in the caches takes half the time
+        part, group = values[start : start + _PIECE], groups[start : start + _PIECE]
+        under, over = part < edges[0], part > edges[-1]
+        if under.any() or over.any():
+            below, above = below + int(np.count_nonzero(under)), above + int(np.count_nonzero(over))
+            within = ~(under | over)
+            part, group = part[within], group[within]
+        counts += np.bincount(group * bins + _places(part, edges, log=log), minlength=count * bins)
+    return {"counts": counts.reshape(count, bins).tolist(), "below": below, "above": above}
+
+
+def _places(values: Array, edges: Array, *, log: bool) -> Array:
+    """Return the bin of values that lie in one: each holds its lower edge, the last its upper one, too, exactly."""
+    bins = len(edges) - 1
+    if not log and edges[1] - edges[0] < 1e7 * np.spacing(np.abs(edges).max()):  # rounding is no small part of a bin
+        return _searched(values, edges)
+    first, last = (np.log(edges[[0, -1]]) if log else edges[[0, -1]]).tolist()
+    at = ((np.log(values) if log else values) - first) * (bins / (last - first))
+    places: Array = at.astype(np.int64)
+    beside = np.flatnonzero(np.abs(at - np.rint(at)) < 1e-6)  # an edge: of these arithmetic does not tell
+    places[beside] = _searched(values[beside], edges)
+    return places
+
+
+def _searched(values: Array, edges: Array) -> Array:
+    return np.asarray(np.minimum(np.searchsorted(edges, values, "right") - 1, len(edges) - 2))
+
+
+def bins_of(column: Measured, measure: Mapping[str, Any], rows: Array) -> Array:
+    """Return in which bin of a measure's histogram each of some rows was counted, or `BELOW`, `ABOVE`, `NONFINITE`.
+
+    Returns:
+        int64 (rows), -1 where there is no value.
+    """
+    part, edges = Measured(column.values[rows], column.present[rows]), np.array(measure["edges"])
+    found = np.where(part.present & ~np.isfinite(_scalar(part.values, measure["stat"])), NONFINITE, -1)
+    values, at, _ = _finite_values(part, measure["stat"], np.arange(len(rows)))
+    beside = np.where(values < edges[0], BELOW, ABOVE)
+    within = (values >= edges[0]) & (values <= edges[-1])
+    beside[within] = _places(values[within], edges, log=measure["log"])
+    found[at] = beside
+    return found
+
+
+def _edges(values: Array, low: float, high: float, p: list[float], *, whole: bool) -> tuple[Array, bool]:
+    """Return the edges of the bins, and whether they are equal steps of the logarithm."""
+    if whole and high - low < BINS:
+        return np.arange(low, high + 2) - 0.5, False
+    bottom, top = max(low, -_WIDE), min(high, _WIDE)  # beyond that a sum is infinite
+    if low >= 0 and p[1] > 0:  # of lengths a few may be zero: they lie below the bins
+        least = low or float(values.min(where=values > 0, initial=high))
+        least = max(least, top * _LEAST)
+        if top / least >= _LOG:
+            edges = np.geomspace(least, top, _DRAWN + 1)
+            edges[[0, -1]] = least, top
+            return edges, True
+    span = p[2] - p[0] or abs(p[1]) or 1.0
+    return np.linspace(max(bottom, p[0] - _FAR * span), min(top, p[2] + _FAR * span), _DRAWN + 1), False
+
+
+# ------------------------------------------------------------------------------------------------- samples
+
+
+def order_of_rows(failing: Texts, ranks: Array, most: int) -> Array:
+    """Return which rows to show, worst first: all that have something where there is room, else some of each kind.
+
+    Args:
+        failing: per row, the codes that it fails: what it is of a kind with.
+        ranks: int64 (rows): 0 not fit, 1 warning, 2 information, 3 nothing.
+        most: rows.
+
+    Returns:
+        int64 rows: by rank, at last those that have nothing, evenly over the dataset.
+    """
+    bad = np.flatnonzero(ranks < 3)
+    if len(bad) > most:  # the first of every combination of codes, then the second, ...
+        kinds = failing.rows[bad]
+        by_kind = np.argsort(kinds, kind="stable")
+        _, starts, sizes = np.unique(kinds[by_kind], return_index=True, return_counts=True)
+        turn = np.empty(len(bad), np.int64)
+        turn[by_kind] = np.arange(len(bad)) - np.repeat(starts, sizes)
+        bad = np.sort(bad[np.lexsort((bad, turn, ranks[bad]))[:most]])
+    bad = bad[np.argsort(ranks[bad], kind="stable")]
+    good = np.flatnonzero(ranks == 3)
+    room = min(most - len(bad), len(good))
+    return np.concatenate([bad, good[np.arange(room) * len(good) // max(room, 1)]])

@@ -1,0 +1,143 @@
+"""The page of one sample, and its recording for Rerun."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import MissingDependencyError, UsageError
+from datacheck.plugins import require
+from datacheck.report.html import Kind, joined
+from datacheck.runtime import fsops, outputs
+
+Array = np.ndarray[Any, Any]
+
+_OF_SAMPLE = Kind("datacheck view", "Sample", "pictures", "", ("view.js",))
+_IS_VIEW = outputs.generated_by(_OF_SAMPLE.command)
+
+
+def write_view(path: Path, said: Mapping[str, Any]) -> None:
+    """Write the page of one sample.
+
+    Args:
+        path: of the page; an older page of a sample is replaced.
+        said: of `preview.one`.
+
+    Raises:
+        UsageError: there is something else already.
+        StorageError: it cannot be written.
+    """
+    outputs.check_output(path, _OF_SAMPLE.command, _IS_VIEW)
+    fsops.make_directory(path.parent)
+    page = joined(_OF_SAMPLE, said, pictured=True)
+    outputs.write_output(path, page, _OF_SAMPLE.command, _IS_VIEW)
+
+
+# ------------------------------------------------------------------------------------------------- Rerun
+
+
+def record(said: Mapping[str, Any], out: Path | None) -> None:
+    """Log the pictures of one sample to Rerun: to its viewer, or into a file.
+
+    Args:
+        said: of `preview.one`.
+        out: an .rrd file; None starts the viewer.
+
+    Raises:
+        MissingDependencyError: rerun-sdk is not installed.
+        UsageError: the file exists.
+    """
+    try:
+        rr = require("rerun", "rerun")
+    except MissingDependencyError:
+        msg = "--rerun needs the Rerun viewer: pip install 'rerun-sdk>=0.23'. Without --rerun a page is written."
+        raise MissingDependencyError(msg) from None
+    if out is not None and (out.exists() or out.is_symlink()):
+        msg = f"{out}: exists, and is not overwritten. Name another file: --out FILE.rrd"
+        raise UsageError(msg)
+    stream = rr.RecordingStream("datacheck")
+    stream.save(str(out)) if out is not None else stream.spawn()
+    pictures = said["sample"]["fields"]
+    images = {one["field"]: one for one in pictures if one["kind"] == "image"}
+    for picture in pictures:
+        _log(rr, stream, {**picture, "under": images.get(picture.get("over"))})
+    stream.flush()
+
+
+def _log(rr: Any, stream: Any, picture: Mapping[str, Any]) -> None:
+    logs = {
+        "cloud": _log_cloud, "skeleton": _log_skeleton, "projection": _log_projection, "film": _log_film,
+        "timeline": _log_timeline,
+    }  # fmt: skip
+    name, kind = picture["field"].split("/"), picture["kind"]  # parts of a path: Rerun escapes what is in them
+    if kind in logs:
+        logs[kind](rr, stream, name, picture)
+    elif kind == "image":
+        stream.log(name, _image(rr, picture["url"]))
+    else:
+        text = "\n".join(f"[{s['is']}] {s['text']}" for s in picture.get("segments", [])) or picture["about"]
+        stream.log(name, rr.TextDocument(text))
+
+
+def _log_cloud(rr: Any, stream: Any, name: list[str], picture: Mapping[str, Any]) -> None:
+    stream.log(name, rr.Points3D(points_of(picture), colors=_colours(picture)))
+
+
+def _log_skeleton(rr: Any, stream: Any, name: list[str], picture: Mapping[str, Any]) -> None:
+    joints = picture["joints"]
+    stream.log(name, rr.Points3D([joint for joint in joints if joint is not None]))
+    bones = [[joints[j] for j in chain if joints[j] is not None] for _, chain in picture["chains"]]
+    stream.log([*name, "bones"], rr.LineStrips3D([bone for bone in bones if len(bone) > 1]))
+
+
+def _log_projection(rr: Any, stream: Any, name: list[str], picture: Mapping[str, Any]) -> None:
+    under, by, name = picture["under"], np.ones(2), [*name, "projected"]
+    if under is not None:
+        by = np.array([under["width"], under["height"]]) / picture["size"]  # it is logged as small as it is drawn
+        stream.log(name, _image(rr, under["url"]))
+    seen = {"joints": picture["pixels"]}
+    if picture["other"] is not None:
+        seen[picture["other"]["name"]] = picture["other"]["pixels"]
+    for what, pixels in seen.items():
+        stream.log([*name, what], rr.Points2D([(by * pixel).tolist() for pixel in pixels if pixel is not None]))
+
+
+def _log_film(rr: Any, stream: Any, name: list[str], picture: Mapping[str, Any]) -> None:
+    for frame in picture["frames"]:
+        stream.set_time("step", sequence=frame["at"])
+        stream.log(name, _image(rr, frame["url"]))
+
+
+def _log_timeline(rr: Any, stream: Any, name: list[str], picture: Mapping[str, Any]) -> None:
+    for dim in picture["dims"]:
+        for at, value in zip(dim["at"], dim["values"], strict=True):
+            if value is not None:
+                stream.set_time("step", sequence=at)
+                stream.log([*name, dim["name"]], rr.Scalars(value))
+
+
+def points_of(picture: Mapping[str, Any]) -> Array:
+    """Return the drawn points of a cloud: float64 (points, 3)."""
+    low, high = (np.array(corner, np.float64) for corner in picture["box"])
+    shares = np.frombuffer(base64.b64decode(picture["xyz"]), "<u2").reshape(-1, 3) / 65535
+    points: Array = low * (1 - shares) + high * shares
+    return points
+
+
+def _colours(picture: Mapping[str, Any]) -> Array | None:
+    colour = picture["colour"]
+    if colour["by"] == "rgb":
+        return np.frombuffer(base64.b64decode(colour["rgb"]), np.uint8).reshape(-1, 3)
+    if colour["by"] == "label":
+        labels = np.frombuffer(base64.b64decode(colour["label"]), np.uint8).astype(np.int64)
+        return np.stack([labels * 67 % 200 + 40, labels * 101 % 200 + 40, labels * 151 % 200 + 40], axis=1)
+    return None
+
+
+def _image(rr: Any, url: str) -> Any:
+    head, _, data = url.partition(",")
+    return rr.EncodedImage(contents=base64.b64decode(data), media_type=head.removeprefix("data:").partition(";")[0])

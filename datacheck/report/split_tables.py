@@ -1,0 +1,462 @@
+"""What the page says of classes: of the labels of each split, and of the reference, the share of each class (DC903)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import combinations, dropwhile, islice, pairwise
+from typing import Any
+
+import numpy as np
+
+from datacheck.model.table import Measured, Rows, Table, Texts
+from datacheck.report.field_figures import LABELS, label, option
+from datacheck.rules.base import counted
+from datacheck.rules.families.annotations import PURITY, WORST, instance_class_conflict, place_of
+from datacheck.rules.label_counts import PLACES, class_names, declared, loader_steps, size_edges
+from datacheck.rules.placement import APPROACHES
+from datacheck.rules.similarity import ranks
+from datacheck.rules.text_bytes import BITS, LETTERS, SCRIPTS
+from datacheck.schema.model import FieldSpec, Schema
+
+Array = np.ndarray[Any, Any]
+
+MOST_CLASSES, MOST_SPLITS = 30, 12
+_NAMED = 12  # classes that no sample has
+_PIECE = 32_768
+_NOT_JUDGED = frozenset({"DC109", "DC404"})  # as of DC903: placeholders, and labels that stand in another's place
+
+
+def class_shares(
+    table: Table, schema: Schema, failing: Texts, reference: Table | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield of each field of classes how many labels of each split are of each class.
+
+    Args:
+        table: rows; a column is read when it is asked for, and let go again.
+        schema: the schema in force.
+        failing: per row, the codes that it fails, with spaces between.
+        reference: the rows of the run that this one is compared with; of them all are counted.
+
+    Returns:
+        ``splits`` and ``of`` how many labels (each a ``what``) and ``samples`` they have, ``rows``: the ``name`` of a
+        class and its ``counts`` by split, those first of which the shares differ most. ``rest``: the same of all
+        other classes, how far their shares differ at ``most`` (None where nothing is beside them), and how many of them
+        each split lacks. ``then``: what the reference has of the same splits, None where it has no labels of them.
+    """
+    judged = np.array([_NOT_JUDGED.isdisjoint(word.split()) for word in failing.words], bool)[failing.rows]
+    present = Texts.of(table.splits).present()
+    first = ranks(table.rows(np.arange(len(table))), schema)[0]
+    order = [*first, *(name for name in present if name not in first)]
+    for name in sorted(head for head, _, stat in (n.rpartition(":") for n in table.columns) if stat == "classes"):
+        column = None if name.startswith(":") else _column(table, name)
+        if column is not None:
+            made = _field(table, schema.spec(name), name, (column, judged), order, reference)
+            if made is not None:
+                yield made | {"what": _what(schema, name, made)}
+
+
+def _column(table: Table, name: str) -> Measured | None:
+    column = table.columns.get(f"{name}:classes")
+    if column is None or column.values.dtype.kind not in "iu" or column.values.shape[1:] != (PLACES,):
+        return None  # a check of the user's may call its columns as it likes
+    return column
+
+
+def _field(
+    table: Table, spec: FieldSpec, name: str, rows: tuple[Measured, Array], order: list[str], reference: Table | None
+) -> dict[str, Any] | None:
+    column, judged = rows
+    counts, samples = _counted(column, table, judged, order)
+    labelled = np.flatnonzero(counts.sum(axis=1) > 0).tolist()
+    if not labelled:
+        return None
+    kept, names = labelled[:MOST_SPLITS], class_names(spec)
+    past = None if reference is None else _column(reference, name)
+    then = None
+    if reference is not None and past is not None:
+        then = _counted(past, reference, np.ones(len(reference), bool), [order[n] for n in kept])[0]
+    now, known = counts[kept], set(declared(spec))
+    places = {c % PLACES for c in known}
+    nowhere = sorted(places - set(np.flatnonzero(counts.any(axis=0)).tolist()))
+    return {
+        "field": name, "splits": [order[n] for n in kept], "more_splits": len(labelled) - len(kept),
+        "without": [name for n, name in enumerate(order) if n not in labelled][:MOST_SPLITS],
+        "samples": samples[kept].tolist(), "of": now.sum(axis=1).tolist(),
+        "left_out": int(np.count_nonzero(column.present & ~judged)),
+        "folded": len(places) < len(known) if known else not _small(table, name),
+        "nowhere": {"many": len(nowhere), "names": [names[place] for place in nowhere[:_NAMED]]},
+        **_rows(now, then, names),
+    }  # fmt: skip
+
+
+def _counted(column: Measured, table: Table, judged: Array, order: list[str]) -> tuple[Array, Array]:
+    """Return int64 (splits, 64), how many labels are of each class, and (splits) how many samples have some."""
+    places = {name: place for place, name in enumerate(order)}
+    splits = Texts.of(table.splits)
+    rank = np.array([places.get(word, -1) for word in splits.words], np.int64)[splits.rows]
+    rank = np.where(column.present & judged, rank, -1)
+    counts = np.zeros((len(order), PLACES), np.int64)
+    for start in range(0, len(rank), _PIECE):  # that stays in the caches
+        part, of = column.values[start : start + _PIECE], rank[start : start + _PIECE]
+        for place in np.unique(of[of >= 0]).tolist():
+            counts[place] += part[of == place].sum(axis=0, dtype=np.int64)
+    return counts, np.bincount(rank[rank >= 0], minlength=len(order))
+
+
+def _rows(now: Array, then: Array | None, names: list[str]) -> dict[str, Any]:
+    """Return ``rows``, ``rest`` and ``then``.
+
+    Shapes:
+        now, then: int64 (splits, 64)
+    """
+    both = now if then is None else np.concatenate([now, then])
+    both = both[both.sum(axis=1) > 0]
+    shares = both / both.sum(axis=1, keepdims=True)
+    spread = np.round(np.ptp(shares, axis=0), 12) if len(both) > 1 else shares[0]  # as far apart: by number
+    met = np.flatnonzero(both.any(axis=0))
+    met = met[np.argsort(-spread[met], kind="stable")]
+    first, others = met[:MOST_CLASSES].tolist(), met[MOST_CLASSES:]
+    rest = None
+    if len(others):
+        lacking = np.count_nonzero(now[:, others] == 0, axis=1).tolist()
+        most = float(spread[others].max()) if len(both) > 1 else None
+        rest = {"classes": len(others), "most": most, "lacking": lacking} | _sums(now, then, others)
+    return {
+        "rows": [{"name": names[place]} | _sums(now, then, np.array([place])) for place in first], "rest": rest,
+        "then": None if then is None else [int(many) or None for many in then.sum(axis=1)],
+    }  # fmt: skip
+
+
+def _sums(now: Array, then: Array | None, places: Array) -> dict[str, Any]:
+    return {"counts": now[:, places].sum(axis=1).tolist(),
+            "then": None if then is None else then[:, places].sum(axis=1).tolist()}  # fmt: skip
+
+
+def _small(table: Table, name: str) -> bool:
+    """Tell whether all classes are known to have a place of their own though none is declared."""
+    ends = [table.columns.get(f"{name}:{stat}") for stat in ("min", "max")]
+    if any(end is None or end.values.dtype.kind not in "biuf" for end in ends):
+        return False
+    low, high = (end.values[end.present] for end in ends if end is not None)
+    return bool(len(low) and len(high) and low.min() >= 0 and high.max() < PLACES)
+
+
+def _what(schema: Schema, name: str, made: dict[str, Any]) -> str:
+    """Return what has a label: a point, a sample, or nothing that is known."""
+    along = schema.spec(name).ragged
+    if along is not None and any(spec.ragged == along for _, spec in schema.of_role("points")):
+        return "point"
+    return "sample" if made["of"] == made["samples"] else "label"
+
+
+Plot = dict[str, Any]
+
+_MOST = 10  # orders of speakers
+_SIZES = (2, 3, 4, 5, 9, 17, 33, 65, 129, 1025)  # samples that are equal: from which on they are counted together
+_SAID = 60  # characters
+
+
+def counts(table: Table, name: str, schema: Schema, unfit: Array) -> Iterator[Plot]:
+    """Yield the counts of a field ("": of the sample as a whole): rows of a name, and what fit samples and others have.
+
+    Args:
+        table, schema, unfit: as of `plots`.
+    """
+    if name == next((field for field, _ in schema.of_role("instance")), None):
+        yield from _funnel(table, schema, unfit)
+        yield from _sizes(table, schema, unfit)
+        yield from _mixed(table, schema, unfit)
+    if (spec := schema.spec(name)).near and f":{name}:approach" in table.columns:
+        yield from _approach(table.columns[f":{name}:approach"], f"Which way {name} comes to {spec.near}", unfit)
+    if f"{name}:turns" in table.columns and schema.spec(name).role == "chat":
+        yield from _orders(table, f"{name}:turns", unfit)
+    if f"{name}:scripts" in table.columns:
+        yield from _letters(table, f"{name}:scripts", unfit)
+    if not name and ":content" in table.columns:
+        yield from _copies(table, unfit)
+
+
+def _funnel(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
+    """Yield how many instances are left after each step of the loader, over all samples."""
+    steps, column = loader_steps(schema), table.columns.get(":funnel")
+    if column is None or column.values.shape[1:] != (2 + len(steps),) or not column.present.any():
+        return
+    names = ["stored", "with a class", *(f"{step} {_said(value)}" for step, value in steps)]
+    parts = [column.values[column.present & mask].astype(np.int64) for mask in (~unfit, unfit)]
+    left = [part.sum(axis=0).tolist() for part in parts]
+    none = sum((part == 0).sum(axis=0) for part in parts).tolist()
+    yield {
+        "kind": "bars", "title": "Instances left after each step of the loader", "what": "instance",
+        "rows": [
+            {"name": step, "parts": [a, b], "said": f"none left in {counted(empty)}" if empty else ""}
+            for step, a, b, empty in zip(names, *left, none, strict=True)
+        ],
+        "about": f"All instances of {counted(int(column.present.sum()))}; behind clip and voxel what is expected.",
+    }  # fmt: skip
+
+
+def _sizes(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
+    """Yield how many instances have how many points where ``min_points`` meets them, over all samples."""
+    steps, column = loader_steps(schema), table.columns.get(":sizes")
+    edges = size_edges(steps)
+    if column is None or column.values.shape[1:] != (len(edges) + 1,) or not column.values[column.present].any():
+        return
+    least = dict(steps)["min_points"]
+    names = [
+        f"fewer than {edges[0]:,}",
+        *(_span(low, high) for low, high in pairwise(edges)),
+        f"{edges[-1]:,} and more",
+    ]
+    parts = [column.values[column.present & mask].astype(np.int64).sum(axis=0).tolist() for mask in (~unfit, unfit)]
+    rows = [
+        {"name": name, "parts": [a, b], "said": "dropped" if high <= least and a + b else ""}
+        for name, high, a, b in zip(names, [*edges, math.inf], *parts, strict=True)
+    ]
+    yield {
+        "kind": "bars", "title": f"Points of each instance where min_points {least:,} meets it", "what": "instance",
+        "rows": list(dropwhile(lambda row: not any(row["parts"]), rows)),
+        "about": f"All instances of {counted(int(column.present.sum()))} that are left by then; behind clip and voxel "
+        "what is expected.",
+    }  # fmt: skip
+
+
+def _mixed(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
+    """Yield which two classes most points of an instance have where DC406 finds too few of them in one."""
+    purity, between = (table.columns.get(name) for name in (":purity", ":between"))
+    if purity is None or between is None or purity.values.shape[1:] != (WORST,):
+        return
+    if purity.values.dtype.kind != "f" or between.values.dtype.kind != "i" or between.values.shape[1:] != (2 * WORST,):
+        return
+    least = PURITY[max(place_of(option(schema, instance_class_conflict, word)) for word in ("warning", "error"))]
+    owner, nth = np.nonzero(purity.present[:, None] & (purity.values < least))
+    if not len(owner):
+        return
+    names, code = np.unique(between.values[owner[:, None], 2 * nth[:, None] + [0, 1]], return_inverse=True)
+    pairs, which = np.unique(np.sort(code.reshape(-1, 2), axis=1) @ [len(names), 1], return_inverse=True)
+    rows = []
+    for n in np.argsort(-np.bincount(which), kind="stable")[:_MOST].tolist():
+        mine = owner[which == n]
+        one, other = (names[place] for place in divmod(int(pairs[n]), len(names)))
+        parts = [int(np.count_nonzero(mask[mine])) for mask in (~unfit, unfit)]
+        rows.append({"name": f"{one} and {other}", "parts": parts, "said": f"in {counted(len(np.unique(mine)))}"})
+    about = "The two classes that most of the points of such an instance have"
+    about += f"; the {_MOST} most frequent pairs of {len(pairs):,}" if len(pairs) > _MOST else ""
+    full = int(np.count_nonzero(np.bincount(owner) == WORST))
+    about += f"; of {counted(full)} with {WORST} or more of them the {WORST} worst" if full else ""
+    yield {
+        "kind": "bars", "title": f"Classes of instances with less than {100 * least:g} % of their points in one",
+        "what": "instance", "rows": rows, "about": f"{about}.",
+    }  # fmt: skip
+
+
+def _approach(column: Measured, title: str, unfit: Array) -> Iterator[Plot]:
+    """Yield in which directions hands come to a thing."""
+    if column.values.shape[1:] != (APPROACHES,) or column.values.dtype.kind not in "iu":
+        return
+    parts = [column.values[column.present & mask].astype(np.int64).sum(axis=0).tolist() for mask in (~unfit, unfit)]
+    if any(map(sum, parts)):
+        yield {
+            "kind": "approach", "title": title, "counts": parts,
+            "about": f"Of {counted(int(column.present.sum()))}: the cosine between the way to the centre and up.",
+        }  # fmt: skip
+
+
+def _span(low: int, high: int) -> str:
+    return f"{low:,}" if high == low + 1 else f"{low:,} to {high - 1:,}"
+
+
+def _said(value: Any) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return text if len(text) <= _SAID else f"{text[: _SAID - 2]} …"
+
+
+def _orders(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
+    """Yield which orders of speakers are most frequent."""
+    column = table.columns[name]
+    if column.values.dtype.kind not in "OU" or column.values.ndim != 1:
+        return
+    texts = Texts.of(column.values.tolist())
+    parts = [np.bincount(texts.rows[column.present & mask], minlength=len(texts.words)) for mask in (~unfit, unfit)]
+    both = parts[0] + parts[1]
+    order = np.argsort(-both, kind="stable")[: np.count_nonzero(both)]
+    first, rest = order[:_MOST].tolist(), order[_MOST:]
+    if not len(order):
+        return
+    rows = [{"name": texts.words[n] or "no turn", "parts": [int(part[n]) for part in parts], "said": ""} for n in first]
+    if len(rest):
+        rows.append({"name": f"{len(rest):,} others", "parts": [int(part[rest].sum()) for part in parts], "said": ""})
+    yield {
+        "kind": "bars", "title": "Who speaks when", "what": "sample", "rows": rows,
+        "about": "The most frequent orders of speakers; what comes again at once is counted.",
+    }  # fmt: skip
+
+
+def _letters(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
+    """Yield in how many samples the letters are of which script, and how many hold any character of it."""
+    column = table.columns[name]
+    if column.values.dtype.kind not in "iu" or column.values.ndim != 1:
+        return
+    first, size = column.values >> BITS, len(LETTERS) + 1
+    if not column.present.any() or first.min() < 0 or first.max() >= size:
+        return
+    parts = [np.bincount(first[column.present & mask], minlength=size).tolist() for mask in (~unfit, unfit)]
+    held = [int(np.count_nonzero(column.present & (column.values >> place & 1 > 0))) for place in range(len(SCRIPTS))]
+    rows = [
+        {"name": word, "parts": [a, b], "said": f"in {counted(many)} at all" if many else ""}
+        for word, a, b, many in zip(
+            SCRIPTS.values(), *([*part[1:], *[0] * (len(SCRIPTS) - len(LETTERS))] for part in parts), held, strict=True
+        )
+    ]
+    rows.append({"name": "no letter", "parts": [part[0] for part in parts], "said": ""})
+    yield {
+        "kind": "bars", "title": "Letters by script", "what": "sample",
+        "rows": [row for row in rows if row["said"] or any(row["parts"])],
+        "about": "Samples by the script of most of their letters (blocks of Unicode), and how many hold any of it.",
+    }  # fmt: skip
+
+
+def _copies(table: Table, unfit: Array) -> Iterator[Plot]:
+    """Yield how many samples are equal to how many others."""
+    column = table.columns[":content"]
+    rows = np.flatnonzero(column.present)
+    if column.values.dtype.kind not in "iu" or not len(rows):
+        return
+    order = rows[np.argsort(column.values[rows])]
+    starts = np.flatnonzero(np.diff(column.values[order], prepend=column.values[order[:1]] - 1))
+    sizes = np.diff(np.append(starts, len(order)))
+    if not (sizes > 1).any():
+        return
+    each = np.searchsorted(_SIZES, sizes, side="right")  # 0: alone
+    owner = np.repeat(each, sizes)
+    parts = [np.bincount(owner[mask[order]], minlength=len(_SIZES) + 1) for mask in (~unfit, unfit)]
+    groups = np.bincount(each, minlength=len(_SIZES) + 1).tolist()
+    names = ["", *(_span(low, high) for low, high in pairwise(_SIZES))]
+    names.append(f"{_SIZES[-1]:,} and more")
+    yield {
+        "kind": "bars", "title": "Samples of equal content", "what": "sample",
+        "rows": [
+            {"name": f"{names[n]} equal", "parts": [int(part[n]) for part in parts],
+             "said": f"in {counted(groups[n], 'group')}"}
+            for n in range(1, len(groups)) if groups[n]
+        ],
+        "about": f"{int(groups[0]):,} of {len(order):,} samples {'has' if groups[0] == 1 else 'have'} no other of the "
+        "same content.",
+    }  # fmt: skip
+
+
+_PART = " of component "
+# of measures that no histogram of the page is of
+_LABELS = {
+    "top": "highest class", "middle": "middle of the box", "centroid": "centroid", "first": "first point",
+    "behind": "share behind", "count": "numbers",
+    "placed": "finite points",
+}  # fmt: skip
+
+
+def drifts(rules: Mapping[str, Mapping[str, Any]], schema: Schema) -> Iterator[dict[str, Any]]:
+    """Yield of each rule that compared something its code, name, limits and measures, as the rule has recorded them.
+
+    Args:
+        rules: ``rules`` of a result.json.
+        schema: that of the run.
+    """
+    for code, rule in rules.items():
+        compared = rule.get("compared")
+        if compared:
+            measures = [one | {"label": _label(schema, one["field"], one["measure"])} for one in compared["measures"]]
+            limits = {name: rule["options"].get(name) for name in ("effect", "false_discoveries")}
+            yield {"code": code, "name": rule["name"]} | compared | {"measures": measures} | limits
+
+
+def _label(schema: Schema, field: str, measure: str) -> str:
+    """Return what the page calls a measure of a rule's: "max of component 0" is the highest value there."""
+    stat, _, part = measure.partition(_PART)
+    stat = {"length": "dims"}.get(stat, stat)
+    said = label(schema.spec(field), stat) if stat in LABELS else _LABELS.get(stat, stat)
+    return f"{said}, component {part}" if part else said
+
+
+_PAIRS = 12
+_OF_TWO = 3  # pairs that are named of any two splits
+_OVERLAPS_NOT_JUDGED = frozenset({"DC109", "DC602"})  # placeholders are all alike: DC801 does not judge them either
+
+
+def overlaps(table: Table, schema: Schema, failing: Texts) -> dict[str, Any] | None:
+    """Return what every two splits share; None where there are not two, too many, or nothing was measured of it.
+
+    Args:
+        table: rows; of their columns two are read.
+        schema: the schema in force: which splits are held against each other, and in which order.
+        failing: per row, the codes that it fails, with spaces between.
+
+    Returns:
+        ``splits`` in that order; of ``samples`` (by content) and ``groups`` (by split key) ``of`` how many each split
+        has, ``shared`` how many of the one split (outer list) stand in the other, too, and ``pairs``: two splits, the
+        group ("" of samples), and of each split the first row that has it.
+    """
+    rows = table.rows(np.arange(len(table)))
+    order, rank = ranks(rows, schema)
+    if not 2 <= len(order) <= MOST_SPLITS:
+        return None
+    judged = np.array([_OVERLAPS_NOT_JUDGED.isdisjoint(word.split()) for word in failing.words], bool)[failing.rows]
+    made = {
+        what: _shared(values[places], rank[places], len(order), places, names)
+        for what, known, values, names in _compared(rows)
+        if len(places := np.flatnonzero(known & judged & (rank >= 0)))
+    }
+    return {"splits": order} | made if made else None
+
+
+def _compared(rows: Rows) -> Iterator[tuple[str, Array, Array, list[str]]]:
+    """Yield what is compared, bool (rows) where it is known, a number for each row, and what a number stands for."""
+    if "content" in rows:
+        yield "samples", rows.measured("content"), rows["content"], []
+    if "split_key" in rows:
+        keys = Texts.of(rows["split_key"].tolist())
+        named = np.array([word != "" for word in keys.words], bool)[keys.rows]
+        yield "groups", rows.measured("split_key") & named, keys.rows.astype(np.int64), [*keys.words]
+
+
+def _shared(values: Array, rank: Array, splits: int, places: Array, names: list[str]) -> dict[str, Any]:
+    """Return ``of``, ``shared`` and ``pairs`` of some rows.
+
+    Shapes:
+        values, rank, places: int64 (rows): what is compared, the split, and the row in the table
+    """
+    none = [[0] * splits for _ in range(splits)]
+    if not names and _differ(values):  # which is the rule, and known in a third of the time
+        return {"of": np.bincount(rank, minlength=splits).tolist(), "shared": none, "pairs": []}
+    known, which = (np.arange(len(names)), values) if names else np.unique(values, return_inverse=True)
+    cells = np.bincount(which * splits + rank)  # no sort of all rows where counting tells the same
+    met = np.flatnonzero(cells)
+    sizes, (value, split) = cells[met], np.divmod(met, splits)
+    of = np.bincount(split if names else rank, minlength=splits).tolist()
+    several = np.bincount(value)[value] > 1
+    both, number = np.unique(value[several], return_inverse=True)
+    counts = np.zeros((len(both), splits), np.int64)
+    counts[number, split[several]] = sizes[several]
+    there = (counts > 0).astype(np.int64)
+    shared = (there if names else counts).T @ there
+    np.fill_diagonal(shared, 0)
+    pairs = [
+        {"splits": [one, other], "name": names[known[both[found]]] if names else "",
+         "rows": [int(places[np.argmax((which == both[found]) & (rank == side))]) for side in (one, other)]}
+        for one, other, found in islice(_worst(counts, shared), _PAIRS)
+    ]  # fmt: skip
+    return {"of": of, "shared": shared.tolist(), "pairs": pairs}
+
+
+def _differ(values: Array) -> bool:
+    values = np.sort(values)  # `np.unique` hashes, which takes ten times as long
+    return not bool((values[1:] == values[:-1]).any())
+
+
+def _worst(counts: Array, shared: Array) -> Iterator[tuple[int, int, int]]:
+    """Yield (split, split, place of a value that both have): splits that share most first, of two the most frequent."""
+    pairs = sorted(combinations(range(len(shared)), 2), key=lambda pair: -int(shared[pair[1], pair[0]]))
+    for one, other in pairs:
+        mine = np.flatnonzero((counts[:, one] > 0) & (counts[:, other] > 0))
+        often = counts[mine, one] + counts[mine, other]
+        for place in mine[np.argsort(-often, kind="stable")[:_OF_TWO]].tolist():
+            yield one, other, place

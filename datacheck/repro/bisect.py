@@ -1,0 +1,285 @@
+"""Turn one switch of a training at a time: which of them changes its result, and from which step on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from datacheck.errors import UsageError
+from datacheck.repro import switches
+from datacheck.repro.steps import compare_steps, leading, meaning
+from datacheck.repro.switches import Switch, place_of, turn_caches
+from datacheck.repro.training import Outcome, Training
+
+_STATES = ("steady", "parts", "sometimes", "noise", "same", "failed", "not tried")  # as they are ranked
+_WEIGHTS, _LENGTH = "initial weights", "number of steps"
+_CONFIRM = 3  # runs on which it rests that a switch changes something: one may part by chance
+_CHANCE = 0.05  # that runs of a training that is random are all equal, at most, for a switch to be called its cause
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What came of one switch.
+
+    Args:
+        state: "parts": each run with it differs from each as it is, before those differ from one another; "sometimes":
+            only some do; "same"; "steady": runs as it is differ from one another, and runs with the switch do not;
+            "noise": it differs no sooner than runs as it is from one another; "failed": it could not be run; "not
+            tried".
+        step, column: where it parts first; steps count from 0.
+        compared: steps that both have.
+        said: what that means, or why there is nothing to say.
+        pairs, parted: of a run as it is and one with the switch, and how many of them part.
+    """
+
+    name: str
+    old: Any
+    new: Any
+    state: str
+    step: int | None = None
+    column: str = ""
+    compared: int = 0
+    said: str = ""
+    pairs: int = 0
+    parted: int = 0
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """The sooner it parts, the further up."""
+        return _STATES.index(self.state), -1 if self.step is None else self.step
+
+
+@dataclass
+class Bisection:
+    """What came of all.
+
+    Args:
+        steps: that were asked for, and that the training made as it is.
+        repeats: runs of the training as it is.
+        noise: where those differ from one another; None: they do not.
+        rows: in the order of `Effect.order`.
+    """
+
+    steps: tuple[int, int]
+    repeats: int
+    noise: Effect | None = None
+    rows: list[Effect] = field(default_factory=list)
+
+    @property
+    def code(self) -> int:
+        """The exit code: 1 something differs, 2 nothing does and something could not be run, 0 nothing does."""
+        if self.noise is not None or any(row.state in {"parts", "sometimes"} for row in self.rows):
+            return 1
+        return 2 if any(row.state == "failed" for row in self.rows) else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it as JSON values."""
+        return {
+            "steps": {"asked": self.steps[0], "made": self.steps[1]},
+            "baseline": {"runs": self.repeats, "noise": None if self.noise is None else asdict(self.noise)},
+            "switches": [asdict(row) for row in self.rows],
+        }
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two runs held against each other; step is None where they are equal."""
+
+    step: int | None
+    column: str = ""
+    said: str = ""
+    compared: int = 0
+
+
+def bisect(
+    training: Training, *, repeats: int = 2, only: Sequence[str] = (), told: Callable[[str], None] = lambda _: None
+) -> Bisection:
+    """Run a training as it is, then with one switch turned at a time.
+
+    Args:
+        training: the command, the user's switches with it.
+        repeats: runs of the training as it is, 2 or more.
+        only: names of switches to turn; none: all.
+        told: is called with the name of each run before it starts.
+
+    Returns:
+        A row for each switch, the one that parts first on top.
+
+    Raises:
+        UsageError: a switch is not there or is said twice; the training cannot be run, or takes no step.
+
+    Notes:
+        Where anything parts, the training is run three times or more as it is and with the switch, and each run of the
+        one is held against each of the other: a script that is random by itself parts by chance. Where it differs from
+        itself, so is each switch, for what makes it steady is its cause.
+    """
+    known = [*switches.NAMES, *(switch.name for switch in training.given)]
+    _check(training, known, only)
+    bases = [_base(training, i, told) for i in range(repeats)]
+    planned = [(switch, why) for switch, why in _planned(training, bases[0]) if not only or switch.name in only]
+    tried = [(switch, [_trial(training, switch, 0, told)]) for switch, why in planned if not why]
+    apart = [switch for switch, (run,) in tried if not _failure(switch, run) and _pair(bases[0], run).step is not None]
+    runs = max(_CONFIRM, repeats)
+    if apart or _parted(_within(bases)):
+        bases += [_base(training, i, told) for i in range(repeats, runs)]
+    among = _within(bases)
+    for switch, trials in tried:
+        if (switch in apart or _parted(among)) and not _failure(switch, trials[0]):
+            trials += [_trial(training, switch, i, told) for i in range(1, runs)]
+    found = Bisection((training.steps, sum(1 for _ in bases[0].trace.of("step"))), len(bases), _noise(among))
+    found.rows += [Effect(one.name, one.old, one.new, "not tried", said=why) for one, why in planned if why]
+    found.rows += [_judged(switch, bases, trials, among) for switch, trials in tried]
+    found.rows.sort(key=lambda row: row.order)
+    return found
+
+
+def _base(training: Training, i: int, told: Callable[[str], None]) -> Outcome:
+    told(f"baseline {i + 1}")
+    run = training.run(f"baseline-{i}")
+    if run.failed:
+        msg = f"the training as it is could not be run: {run.failed}"
+        raise UsageError(msg)
+    return run
+
+
+def _trial(training: Training, switch: Switch, i: int, told: Callable[[str], None]) -> Outcome:
+    told(f"{switch.name} {switch.old} -> {switch.new}" + (f", run {i + 1}" if i else ""))
+    return training.run(f"trial-{switch.name.replace('/', '_')}-{i}", switch)
+
+
+def _check(training: Training, known: Sequence[str], only: Sequence[str]) -> None:
+    for name in only:
+        if name not in known:
+            msg = f"--only {name}: no such switch. There are {', '.join(known)}"
+            raise UsageError(msg)
+    for name in known:
+        if known.count(name) > 1:
+            msg = f"--switch {name}: there are two of that name"
+            raise UsageError(msg)
+    for switch in training.given:
+        at = None if switch.variable else place_of(training.words, switch.name)
+        if at is not None:
+            word = training.words[at]
+            value = word.partition("=")[2] if "=" in word else training.words[at + 1]
+            if value != switch.old:
+                asked = f"--switch {switch.name}={switch.old}:{switch.new}"
+                msg = f"{asked}: the command says {value}, and not {switch.old}"
+                raise UsageError(msg)
+
+
+def _planned(training: Training, base: Outcome) -> list[tuple[Switch, str]]:
+    """Return the switches, and of those that cannot be turned why."""
+    planned = [(switch, "") for switch in training.given]
+    for name in switches.NAMES:
+        if name == switches.CACHE:
+            planned.append(_of_caches(training))
+            continue
+        value = base.start["held"][name]
+        if isinstance(value, dict):
+            planned.append((Switch(name, None, None, given=False), value["missing"]))
+        elif name == switches.WORKERS and not value:
+            planned.append((Switch(name, None, None, given=False), "no DataLoader was iterated before the first step"))
+        else:
+            planned.append((Switch(name, value, switches.turned(name, value), given=False), ""))
+    return planned
+
+
+def _of_caches(training: Training) -> tuple[Switch, str]:
+    words = list(training.words)
+    turned = turn_caches(words)
+    if words == turned:
+        return Switch(switches.CACHE, None, None, given=False), "no word of the command line turns a cache on or off"
+    old, new = (
+        " ".join(word for word in one if word not in other) for one, other in ((words, turned), (turned, words))
+    )
+    return Switch(switches.CACHE, old, new, given=False), ""
+
+
+# ------------------------------------------------------------------------------------------ what came of it
+
+
+def _judged(switch: Switch, bases: Sequence[Outcome], trials: Sequence[Outcome], among: Sequence[_Pair]) -> Effect:
+    """Return the row of a switch, from all runs with it and all runs as it is."""
+    names = switch.name, switch.old, switch.new
+    failed = next((why for run in trials if (why := _failure(switch, run))), "")
+    if failed:
+        return Effect(*names, "failed", said=failed)
+    across = [_pair(base, run) for base in bases for run in trials]
+    within, parted, noise = _within(trials), _parted(across), _first(among)
+    first = _first(across) or across[0]
+    state, said = "same", first.said
+    if noise is not None:
+        state, said = _in_noise(among, within, noise)
+    sooner = len(parted) == len(across) and (noise is None or _last(parted) < (noise.step or 0))
+    if sooner and state != "steady":
+        state, said = "parts", first.said
+        if (itself := _first(within)) is not None:
+            said = f"{said}. With it the training differs from itself, from step {itself.step} on"
+    elif parted and noise is None:
+        said = "the training is random by itself, or with the switch: a higher --repeats says more"
+        state = "sometimes"
+    return Effect(*names, state, first.step, first.column, first.compared, said, len(across), len(parted))
+
+
+def _in_noise(among: Sequence[_Pair], within: Sequence[_Pair], noise: _Pair) -> tuple[str, str]:
+    """Return state and sentence of a switch in a training that differs from itself."""
+    often = f"runs as it is differ in {_of(among)}, runs with it in {_of(within)}"
+    if _parted(within):
+        return "noise", f"the training differs from itself from step {noise.step} on, with it as well: {often}"
+    runs = (1 + (1 + 8 * len(within)) ** 0.5) / 2
+    if (1 - len(_parted(among)) / len(among)) ** (runs / 2) > _CHANCE:
+        return "noise", f"{often}, which may be chance: a higher --repeats says more"
+    return "steady", f"the training differs from itself without it, and not with it: {often}"
+
+
+def _of(pairs: Sequence[_Pair]) -> str:
+    return f"{len(_parted(pairs))} of {len(pairs)} pairs"
+
+
+def _within(runs: Sequence[Outcome]) -> list[_Pair]:
+    return [_pair(one, other) for one, other in itertools.combinations(runs, 2)]
+
+
+def _parted(pairs: Iterable[_Pair]) -> list[_Pair]:
+    return [pair for pair in pairs if pair.step is not None]
+
+
+def _first(pairs: Iterable[_Pair]) -> _Pair | None:
+    return min(_parted(pairs), key=lambda pair: pair.step or 0, default=None)
+
+
+def _last(pairs: Iterable[_Pair]) -> int:
+    return max(pair.step or 0 for pair in pairs)
+
+
+def _noise(among: Sequence[_Pair]) -> Effect | None:
+    first = _first(among)
+    if first is None:
+        return None
+    found = Effect("baseline", "", "", "parts", first.step, first.column, first.compared, first.said)
+    return replace(found, pairs=len(among), parted=len(_parted(among)))
+
+
+def _failure(switch: Switch, trial: Outcome) -> str:
+    """Return why a run says nothing of its switch; empty where it does."""
+    if trial.failed or switch.given or switch.name == switches.CACHE:
+        return trial.failed
+    held = trial.start["held"].get(switch.name)
+    again = any(one != switch.new for one in (held if isinstance(held, list) else [held]))
+    return f"the script has set it to {held} again" if again else ""
+
+
+def _pair(one: Outcome, other: Outcome) -> _Pair:
+    parting = compare_steps(one.trace, other.trace, 0)
+    if one.start["weights"] != other.start["weights"]:
+        return _Pair(0, _WEIGHTS, "the weights differ before the first step", parting.compared)
+    column = leading(parting)
+    if column is not None:
+        said = meaning(parting, column, weights_equal=True)
+        return _Pair(column.step, column.name, said, parting.compared)
+    whole = all(run.seen["stopped"] == "at its end" or " step" in run.seen["stopped"] for run in (one, other))
+    if any(parting.only.values()) and whole:
+        return _Pair(parting.compared, _LENGTH, "one of them ends sooner", parting.compared)
+    return _Pair(None, said="" if whole else "one of them was stopped by --seconds", compared=parting.compared)

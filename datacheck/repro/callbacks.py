@@ -1,0 +1,357 @@
+"""`Recorder` as a callback of Lightning."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from transformers import TrainerCallback
+
+from datacheck.errors import MissingDependencyError
+from datacheck.repro.record import Recorder
+from datacheck.repro.sampler_observer import Watch
+
+try:
+    from lightning.pytorch import Callback
+except ModuleNotFoundError:
+    try:
+        from pytorch_lightning import Callback
+    except ModuleNotFoundError as error:
+        _MSG = "neither lightning nor pytorch_lightning is installed: pip install lightning"
+        raise MissingDependencyError(_MSG) from error
+
+
+class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped here
+    """Records what a Trainer of Lightning trains: ``Trainer(callbacks=[LightningRecorder("runs")])``.
+
+    Args:
+        folder: where runs lie.
+        options: of `Recorder`, but for model, optimizer, loader and scaler, which the trainer says; a `config` of None
+            is that of ``save_hyperparameters``.
+
+    Notes:
+        Gradients are those before Lightning clips them. An evaluation is written at the end of each validation, with
+        how many different samples this rank saw: those of the indices that the loaders gave out, None where these
+        cannot be seen. That before the training is left out.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], **options: Any) -> None:
+        super().__init__()
+        self._folder, self._options = folder, options
+        self._names: set[str] = set()  # metrics that a validation gave
+        self._others: set[str] = set()
+        self._watch: Watch | None = None
+        self._judged: list[tuple[Any, Watch]] = []  # loaders of validations
+        self._seen: dict[int, list[Any]] = {}  # indices of this validation, by the place of their loader
+        self.recorder: Recorder | None = None
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Look at each loader when it is made: the first batches are fetched before the training starts."""
+        del pl_module
+        process = trainer.strategy.process_dataloader
+
+        def processed(loader: Any) -> Any:
+            loader = process(loader)
+            if trainer.training:
+                if self._watch is not None:  # perhaps of this very loader
+                    self._watch.close()
+                self._watch = Watch(loader)
+                if self.recorder is not None:
+                    self.recorder.watch(self._watch)
+            elif self._watch_of(loader) is None:
+                self._judged.append((loader, Watch(loader)))
+            return loader
+
+        trainer.strategy.process_dataloader = processed
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Begin to record."""
+        given = dict(self._options)
+        if given.get("config") is None:
+            given["config"] = dict(getattr(pl_module, "hparams", {}))
+        scaler = getattr(trainer.precision_plugin, "scaler", None)
+        self.recorder = Recorder(
+            self._folder, model=pl_module, optimizer=list(trainer.optimizers), loader=self._watch, scaler=scaler,
+            **{"first_step": trainer.fit_loop.epoch_loop.total_batch_idx + 1} | given,
+        )  # fmt: skip
+        self.recorder.__enter__()
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Digest the batch before the module has it."""
+        del trainer, pl_module, batch_idx
+        if self.recorder is not None:
+            self.recorder.input(batch)
+
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+        """Digest the gradients."""
+        del trainer, pl_module
+        if self.recorder is not None:
+            self.recorder.gradients(optimizer)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Write the step."""
+        del pl_module, batch, batch_idx
+        if self.recorder is not None:
+            loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+            self.recorder.step(loss=loss, epoch=trainer.current_epoch)
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Remember which metrics are of the training."""
+        del pl_module
+        self._others = set(trainer.callback_metrics) - self._names
+        self._seen = {}
+        loaders = _flat(trainer.val_dataloaders)
+        for known, watch in self._judged:
+            if not any(known is loader for loader in loaders):  # of an epoch that had its own
+                watch.close()
+        self._judged = [pair for pair in self._judged if any(pair[0] is loader for loader in loaders)]
+
+    def on_validation_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Take the indices of the batch."""
+        del pl_module, batch, batch_idx
+        loaders = _flat(trainer.val_dataloaders)
+        watch = self._watch_of(loaders[dataloader_idx]) if dataloader_idx < len(loaders) else None
+        given = None if watch is None else watch.take()
+        self._seen.setdefault(dataloader_idx, []).append(None if given is None else given[1])
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """Write the metrics."""
+        del pl_module
+        if self.recorder is None or trainer.sanity_checking:
+            return
+        values = {name: value for name, value in trainer.callback_metrics.items() if name not in self._others}
+        self._names |= set(values)
+        loaders = _flat(trainer.val_dataloaders)
+        counts = [_count_distinct(self._seen.get(place, [])) for place in range(len(loaders))]
+        known = [count for count in counts if count is not None]
+        seen = sum(known) if len(known) == len(loaders) else None
+        self.recorder.evaluation("val", values, seen=seen, of=_length(loaders))
+
+    def _watch_of(self, loader: Any) -> Watch | None:
+        return next((watch for known, watch in self._judged if known is loader), None)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """End the recording."""
+        self._end(trainer, pl_module, None)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """End the recording with what ended the training."""
+        self._end(trainer, pl_module, type(exception))
+
+    def _end(self, trainer: Any, pl_module: Any, kind: type[BaseException] | None) -> None:
+        del pl_module
+        vars(trainer.strategy).pop("process_dataloader", None)
+        for _, watch in self._judged:
+            watch.close()
+        self._judged = []
+        if self.recorder is not None:
+            self.recorder.__exit__(kind, None, None)
+            self.recorder = None
+
+
+def _flat(loaders: Any) -> list[Any]:
+    """Return loaders as a list, in the order in which Lightning numbers them."""
+    if isinstance(loaders, dict):
+        loaders = list(loaders.values())
+    if isinstance(loaders, list | tuple):
+        return [one for some in loaders for one in _flat(some)]
+    return [] if loaders is None else [loaders]
+
+
+def _count_distinct(batches: list[Any]) -> int | None:
+    """Return how many different indices there are in batches; None where those of one were not seen, or none came."""
+    known = [indices for indices in batches if indices is not None]
+    return len(np.unique(np.concatenate(known))) if known and len(known) == len(batches) else None
+
+
+def _length(loaders: list[Any]) -> int | None:
+    """Return how many samples the datasets of loaders have; None where they do not say."""
+    try:
+        return sum(len(loader.dataset) for loader in loaders) if loaders else None
+    except (AttributeError, TypeError, NotImplementedError):
+        return None
+
+
+_OWN = {"output_dir", "logging_dir", "run_name", "local_rank"}  # where a run lies, not what it is
+_TIMES = ("_runtime", "_per_second", "_time")
+_UNSEEN = "no batch of the model was seen in training (nn.DataParallel calls copies of it): only updates are recorded"
+_WITHIN = "the training goes on within an epoch, of which batches were drawn and left out: its indices are not known"
+
+
+class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
+    """Records what a Trainer of transformers trains: ``Trainer(callbacks=[TrainerRecorder("runs")])``.
+
+    Args:
+        folder: where runs lie.
+        options: of `Recorder`, but for model, optimizer and loader, which the trainer says; a `config` of None is the
+            training arguments and the configuration of the model.
+
+    Notes:
+        A step is one batch of the model in training. Its loss is what the model returns; where the trainer computes
+        another one, there is none in the trace. Metrics of time are left out. Each set of an `eval_dataset` that is a
+        dict is an evaluation of its own. A training that begins again after an exception (`auto_find_batch_size`) is
+        a run of its own, whose `name` has "-2" behind it, then "-3".
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], **options: Any) -> None:
+        self._folder, self._options = folder, options
+        self._hooks: list[Any] = []
+        self._open = False
+        self._loss: Any = None
+        self._tries = 1
+        self._epochs = itertools.count()
+        self._epoch: int | None = None
+        self._later: Any = None  # the loader, while the epoch goes on within which the training began
+        self.recorder: Recorder | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Begin to record."""
+        del control
+        if self.recorder is not None:  # an exception ended that training, of which no callback is told
+            self._stop(Exception)
+            self._tries += 1
+        model, options = given["model"], dict(self._options)
+        if options.get("name") is not None and self._tries > 1:
+            options["name"] = f"{options['name']}-{self._tries}"
+        if options.get("config") is None:
+            said = {name: value for name, value in args.to_dict().items() if name not in _OWN}
+            config: Any = getattr(model, "config", None)
+            options["config"] = {"arguments": said, "model": config.to_dict() if hasattr(config, "to_dict") else None}
+        loader = given.get("train_dataloader")
+        first, epoch, within = _begun(args, state, loader)
+        self._epochs, self._epoch = itertools.count(epoch), None
+        self._later = loader if within and not args.ignore_data_skip else None
+        recorder = Recorder(
+            self._folder, model=model, optimizer=given["optimizer"], loader=loader if self._later is None else None,
+            **{"first_step": first} | options,
+        )  # fmt: skip
+        self.recorder = recorder.__enter__()
+        if self._later is not None:
+            recorder.note(_WITHIN)
+        self._hooks = [
+            model.register_forward_pre_hook(_Hook(model, self._before), with_kwargs=True),
+            model.register_forward_hook(_Hook(model, self._after)),
+        ]
+
+    def _before(self, model: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if self.recorder is not None and model.training:
+            self._flush()
+            self.recorder.input([list(given), {k: v for k, v in named.items() if k != "num_items_in_batch"}])
+            self._open = True
+
+    def _after(self, model: Any, given: tuple[Any, ...], output: Any) -> None:
+        del given
+        if self._open and model.training:
+            loss = output.get("loss") if hasattr(output, "get") else getattr(output, "loss", None)
+            self._loss = None if loss is None else loss.detach()
+
+    def _flush(self) -> None:
+        if self._open and self.recorder is not None:
+            self.recorder.step(loss=self._loss, epoch=self._epoch)
+        self._open, self._loss = False, None
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Count the epochs."""
+        del args, state, control, given
+        self._epoch = next(self._epochs)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Take indices from the next epoch on, where the training began within one."""
+        del args, state, control, given
+        if self._later is not None and self.recorder is not None:
+            self.recorder.watch(self._later)
+            self._later = None
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Write the step that ended."""
+        del args, state, control, given
+        if self.recorder is not None and not self._open:
+            self.recorder.note(_UNSEEN)
+            self._open = True
+        self._flush()
+
+    on_substep_end = on_step_end
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **given: Any) -> None:
+        """Write the metrics."""
+        del args, state, control
+        if self.recorder is not None:
+            found = metrics or {}
+            values = {k: v for k, v in found.items() if isinstance(v, int | float) and not k.endswith(_TIMES)}
+            values.pop("epoch", None)
+            seen, of = _samples(given.get("eval_dataloader"))
+            self.recorder.evaluation(_name(found), values, seen=seen, of=of)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """End the recording."""
+        del args, state, control, given
+        self._flush()
+        self._stop(None)
+
+    def _stop(self, kind: type[BaseException] | None) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks, self._open, self._loss = [], False, None
+        if self.recorder is not None:
+            self.recorder.__exit__(kind, None, None)
+            self.recorder = None
+
+
+class _Hook:
+    """A hook of one module; of its copies (averages of weights, replicas of `nn.DataParallel`) it is none.
+
+    Args:
+        model: the module; None: of no module, as where the hook itself was copied or pickled with one.
+        call: the method that is called.
+    """
+
+    def __init__(self, model: Any = None, call: Any = None) -> None:
+        self._held = None if call is None else (weakref.ref(model), weakref.WeakMethod(call))
+
+    def __call__(self, module: Any, *given: Any) -> None:
+        if self._held is not None and self._held[0]() is module and (call := self._held[1]()) is not None:
+            call(module, *given)
+
+    def __reduce__(self) -> tuple[type[_Hook], tuple[()]]:
+        return _Hook, ()
+
+
+def _begun(args: Any, state: Any, loader: Any) -> tuple[int, int, int]:
+    """Return how many batches, and whole epochs, were trained on before, and how many batches of the one that goes on.
+
+    Notes:
+        As the Trainer counts them: an update that an epoch ends has fewer batches.
+    """
+    each = args.gradient_accumulation_steps
+    try:
+        batches = len(loader)
+    except (TypeError, NotImplementedError):
+        return state.global_step * each, 0, 0
+    epochs, updates = divmod(state.global_step, max(-(-batches // each), 1))
+    return epochs * batches + updates * each, epochs, updates * each
+
+
+def _name(metrics: Mapping[str, Any]) -> str:
+    """Return what all metrics of an evaluation begin with: "eval", or "eval_" and the name of one of several sets."""
+    return next((name.removesuffix("_runtime") for name in metrics if name.endswith("_runtime")), "eval")
+
+
+def _samples(loader: Any) -> tuple[int | None, int | None]:
+    """Return how many samples of an evaluation this rank sees, and how many there are; None where it is not said.
+
+    Notes:
+        The Trainer takes the samples in order, each once; with `dataloader_drop_last` it leaves out the last ones of
+        an evaluation, too.
+    """
+    size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
+    try:
+        of, batches = len(loader.dataset), len(loader)
+    except (AttributeError, TypeError, NotImplementedError):
+        return None, None
+    return (min(batches * size, of) if isinstance(size, int) else None), of

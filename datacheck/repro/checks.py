@@ -1,0 +1,613 @@
+"""What judges of a process ask for (`Facts`) and what they answer (`Row`)."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import UsageError
+from datacheck.repro.hardware import unowned
+from datacheck.repro.process import rng
+from datacheck.repro.tensors import digest_batch
+from datacheck.runtime.hashing import digest_array, digest_value
+
+PROFILES = ("fast", "same-machine", "strict")  # each asks for all that the one before it asks for
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+WORKSPACES = (":4096:8", ":16:8")
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+REDUCED = (  # attributes of torch.backends.cuda.matmul; an old PyTorch has some of them
+    "allow_fp16_reduced_precision_reduction",
+    "allow_bf16_reduced_precision_reduction",
+    "allow_fp16_accumulation",
+)
+# the lines that `repro check` prints and `pin` runs
+DETERMINISTIC = "torch.use_deterministic_algorithms(True)"
+NO_BENCHMARK = "torch.backends.cudnn.benchmark = False"
+FILLED = "torch.utils.deterministic.fill_uninitialized_memory = True"
+NO_TF32 = 'torch.set_float32_matmul_precision("highest"); torch.backends.cudnn.allow_tf32 = False'
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing that was looked at.
+
+    Args:
+        name, value: what, and what it is.
+        state: "risk"; "note" (a risk in a stricter profile, or a fact to know); "ok"; "unknown": it could not be told.
+        why: why it matters; of "ok" why it does not, or "".
+        shell: the line that mends it before Python starts, "" where there is none.
+        python: the line that mends it in the script, "" where there is none.
+        do: what to do where no single line mends it.
+    """
+
+    name: str
+    value: str
+    state: str
+    why: str = ""
+    shell: str = ""
+    python: str = ""
+    do: str = ""
+
+    def as_json(self) -> dict[str, str]:
+        """Return it as a JSON value."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A capture, what was seen of the run, and the profile, as the judges ask for them."""
+
+    capture: Mapping[str, Any]
+    seen: Mapping[str, Any]
+    level: int
+
+    def section(self, name: str) -> Mapping[str, Any]:
+        """Return a section, empty where it could not be had."""
+        said: Mapping[str, Any] = self.capture.get(name, {})
+        return {} if isinstance(said.get("missing"), str) else said
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """Variables of the process."""
+        found: Mapping[str, str] = self.section("process").get("env", {})
+        return found
+
+    @property
+    def torch(self) -> Mapping[str, Any]:
+        """Switches of PyTorch, empty where it is not loaded."""
+        return self.section("torch")
+
+    @property
+    def gpu(self) -> bool:
+        """Whether PyTorch of this process can compute on a GPU."""
+        gpu = self.section("gpu")
+        built = bool(gpu.get("cuda") or gpu.get("hip"))
+        return (
+            bool(self.torch)
+            and built
+            and bool(gpu.get("devices"))
+            and self.env.get("CUDA_VISIBLE_DEVICES") not in {"", "-1"}
+        )
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether operations without a deterministic kernel raise."""
+        on = bool(self.torch.get("are_deterministic_algorithms_enabled"))
+        return on and not self.torch.get("is_deterministic_algorithms_warn_only_enabled")
+
+    def row(self, name: str, value: Any, bad: bool | None, since: str, why: str, **mend: str) -> Row:  # noqa: FBT001
+        """Return what is said of one thing; `since`: the first profile in which it is a risk; None: not known."""
+        said = value if isinstance(value, str) else str(value)
+        if bad is None:
+            return Row(name, said, "unknown", why, **mend)
+        if not bad:
+            return Row(name, said, "ok")
+        return Row(name, said, "risk" if self.level >= PROFILES.index(since) else "note", why, **mend)
+
+
+def level_of(profile: str) -> int:
+    """Return the place of a profile in `PROFILES`.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    if profile not in PROFILES:
+        msg = f"no profile is called {profile!r}; there are {', '.join(PROFILES)}"
+        raise UsageError(msg)
+    return PROFILES.index(profile)
+
+
+def version(text: str) -> tuple[int, int]:
+    """Return (major, minor) of a version, (0, 0) where it is none."""
+    match = re.match(r"(\d+)\.(\d+)", text)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+_UNSEEN = "; PyTorch's deterministic mode does not see it"
+_KNOWN = {  # name: how its libraries and modules are called, what is known, where
+    "pointnet2_ops": (
+        r"pointnet2",
+        "Backward of gather, group and interpolate adds with atomicAdd, and no seed helps; some versions of farthest "
+        f"point sampling start at a random point{_UNSEEN}",
+        "erikwijmans/Pointnet2_PyTorch#162",
+    ),
+    "torch_scatter": (
+        r"torch[_-]scatter",
+        "On a GPU scatter adds with atomics; segment_csr of sorted indices does not",
+        "pyg-team/pytorch_geometric#2788",
+    ),
+    "MinkowskiEngine": (
+        r"minkowski", f"On a GPU its results differ from run to run{_UNSEEN}", "NVIDIA/MinkowskiEngine#504",
+    ),
+    "torchsparse": (
+        r"torchsparse", f"Its convolutions add with floating-point atomics{_UNSEEN}", "mit-han-lab/torchsparse#65",
+    ),
+    "spconv": (
+        r"spconv|cumm", f"On a GPU its convolutions differ from run to run{_UNSEEN}", "traveller59/spconv#584",
+    ),
+    "nvdiffrast": (r"nvdiffrast", f"Its gradients are added with atomics{_UNSEEN}", "NVlabs/nvdiffrast#168"),
+    "flash_attn": (
+        r"flash[_-]attn", f"Backward adds with atomics unless it is called with deterministic=True{_UNSEEN}",
+        "Dao-AILab/flash-attention#746",
+    ),
+    "xformers": (
+        r"xformers", "memory_efficient_attention differs from run to run", "facebookresearch/xformers#624",
+    ),
+    "pytorch3d": (
+        r"pytorch3d", "Backward of its rasterisers adds with atomics; new versions raise in deterministic mode, old "
+        "ones do not", "facebookresearch/pytorch3d#1519",
+    ),
+}  # fmt: skip
+
+
+def package_rows(facts: Facts) -> Iterator[Row]:
+    """Yield risky packages that are loaded, installs that hide one another, editable ones."""
+    packages = facts.section("packages")
+    loaded = [name for name, said in packages.items() if isinstance(said, dict) and said.get("loaded")]
+    modules = {path.partition("/")[0] for path in facts.section("code") if "/" in path}
+    names = [*loaded, *modules, *facts.section("native")]
+    for name, (pattern, known, link) in _KNOWN.items():
+        found = [n for n in names if re.search(rf"(^|/)_?({pattern})", n, re.IGNORECASE)]
+        if found:
+            yield Row(
+                name, found[0], "risk" if facts.gpu and facts.level >= 1 else "note",
+                f"{known} ({link}).",
+                do="Measure with datacheck repro diff A1 A2 A3, or take its deterministic variant.",
+            )  # fmt: skip
+    for name, said in packages.items():
+        if isinstance(said, dict) and said.get("shadowed") and name in loaded:
+            yield Row(
+                name, f"{said['version']} hides {', '.join(said['shadowed'])}", "risk",
+                "It is installed more than once; which one is imported hangs on the order of sys.path.",
+                do=f"Uninstall {name} until it is gone, then install it once.",
+            )  # fmt: skip
+    editable = [
+        n for n, said in packages.items() if n != "datacheck" and isinstance(said, dict) and said.get("editable")
+    ]
+    if editable:
+        yield Row(
+            "editable installs", ", ".join(editable), "note", "Their version says nothing; their code is captured."
+        )
+
+
+def library_rows(facts: Facts) -> Iterator[Row]:
+    """Yield libraries that are not what was installed, or that nobody installed."""
+    for name, said in facts.section("native").items():
+        if said.get("intact") is False:
+            yield Row(
+                name, f"not what {said['owner']} installed", "risk",
+                "Its digest is not the one in RECORD: it was built again or replaced.",
+                do=f"Reinstall {said['owner']}.",
+            )  # fmt: skip
+        elif "missing" in said:
+            yield Row(
+                name, said["missing"], "risk", "What runs is not what lies on the disk.", do="Start the run again."
+            )
+    for name, said in unowned(facts.section("native")).items():
+        if "missing" not in said:
+            yield Row(
+                name, f"built here, {str(said['digest'])[:12]}", "note",
+                "No package says what it should be; compare the digest with that of the other run.",
+            )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------ what probes have shown
+
+
+def loader_rows(facts: Facts) -> Iterator[Row]:
+    """Yield what loaders are, and what their workers have answered."""
+    for number, said in enumerate(facts.seen.get("loaders", ())):
+        name = f"loader {number + 1}"
+        value = f"{said['dataset']}, {said['workers']} workers"
+        if said["shuffles"] and not said["generator"]:
+            yield facts.row(
+                name, f"{value}, no generator", bad=True, since="strict",
+                why="Its order is drawn from the global generator, so it changes with every other number that is drawn "
+                "before: another layer, another evaluation.",
+                do="Give it one: DataLoader(..., generator=torch.Generator().manual_seed(0)).",
+            )  # fmt: skip
+        yield from _answers(facts, name, value, said.get("probe", {}))
+
+
+def _answers(facts: Facts, name: str, value: str, probe: Mapping[str, Any]) -> Iterator[Row]:
+    if "missing" in probe:
+        yield Row(name, value, "unknown", f"Its workers could not be asked: {probe['missing']}.")
+        return
+    if probe.get("same_seeds"):
+        yield Row(
+            name, f"two workers have the same seed of {', '.join(probe['same_seeds'])}", "risk",
+            "They draw the same numbers: augmentations are repeated.",
+            do="Seed from torch.initial_seed() in worker_init_fn, or give none.",
+        )  # fmt: skip
+    if "by_workers" in probe:
+        yield _by_workers(facts, name, probe)
+    if "epoch" in probe:
+        here, there = probe["epoch"]
+        yield facts.row(
+            f"epoch of {name}", f"{here} here, {there} in workers", here != there, "fast",
+            "Persistent workers hold a copy of the dataset: set_epoch does not reach them, and each epoch has the "
+            "augmentations of the first.", do="persistent_workers=False, or indices that carry their epoch.",
+        )  # fmt: skip
+
+
+def _by_workers(facts: Facts, name: str, probe: Mapping[str, Any]) -> Row:
+    differs, opaque = probe["by_workers"], probe.get("opaque", [])
+    value = f"{differs} of {probe['asked']} samples differ between 1 and 2 workers"
+    if opaque and not differs:
+        return Row(name, value, "unknown", f"Of values of type {', '.join(opaque)} nothing but the type is compared.")
+    return facts.row(
+        name, value, differs > 0, "same-machine",
+        f"Transforms draw from a global generator ({', '.join(probe.get('drew', [])) or 'of a library'}), of which "
+        "each worker has its own: another number of workers is another training set.",
+        do="Key each sample's numbers by (seed, epoch, index), as CachedDataset does.",
+    )  # fmt: skip
+
+
+_SUMS = "sum of 3 million numbers"
+
+
+def kernel_rows(facts: Facts) -> Iterator[Row]:
+    """Yield what came of the same computation three times."""
+    if "died" in facts.seen:
+        yield Row(
+            "probes", f"ended with {facts.seen['died']}", "unknown",
+            "The process died of them (a kernel crashed, memory was short): what they would show is not known.",
+        )  # fmt: skip
+    for name, said in facts.seen.get("kernels", {}).items():
+        if "missing" in said:
+            yield Row(name, said["missing"], "unknown", "It could not be computed.")
+        elif name.startswith(_SUMS):
+            yield facts.row(
+                name, f"{said['results']} results with 1 and {said['threads']} threads", said["results"] > 1, "strict",
+                "Seen here: another number of threads is another sum.",
+                shell=f"export OMP_NUM_THREADS={said['threads']}",
+            )  # fmt: skip
+        else:
+            value = "refused: it would differ" if "refused" in said else f"{said['results']} results in 3"
+            yield facts.row(
+                name, value, said["results"] > 1, "same-machine",
+                "Seen here: the same input gave other bits.", python=DETERMINISTIC,
+            )  # fmt: skip
+
+
+_TIMES = 3
+_SUM = 3_000_000
+_ASKED = 4  # samples
+_PATIENCE = 60.0  # seconds for a batch of a probed loader
+
+
+# ------------------------------------------------------------------------------------------ kernels
+
+
+def kernels(*, batch: int = 32) -> dict[str, Any]:
+    """Compute a few things three times each and count the different results.
+
+    Args:
+        batch: samples at once, on a GPU: at small batches some kernels are deterministic that are not at large ones.
+
+    Returns:
+        By name: results (how many were different), threads where that is what was changed; or missing: why not.
+
+    Notes:
+        Under the switches as they are. Draws from no global generator. On a GPU where PyTorch can use one: convolution,
+        scatter and attention, forward and backward. On the CPU: index_put and a sum with one and with all threads.
+    """
+    import torch  # noqa: PLC0415  the one door
+
+    found = {}
+    if torch.cuda.is_available():
+        found = {f"{name} on the GPU": said for name, said in on_device(torch, "cuda", batch).items()}
+    found["index_put(accumulate=True) on the CPU"] = _three(lambda: _index_put(torch))
+    return found | {f"sum of {_SUM // 1_000_000} million numbers": _sums(torch)}
+
+
+def on_device(torch: Any, device: str, batch: int) -> dict[str, Any]:
+    """Compute what is forward and backward, three times each, on one device."""
+    made = {"convolution": _convolution, "scatter_add": _scatter, "attention": _attention}
+    return {name: _three(partial(make, torch, device, batch)) for name, make in made.items()}
+
+
+def _three(make: Callable[[], Any]) -> dict[str, Any]:
+    """Return how many different results came; the operations raise where determinism is asked for and not to be had."""
+    results = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of warn_only: what is looked at is what came
+        for _ in range(_TIMES):
+            try:
+                results.add(digest_value([digest_array(part.detach().cpu().numpy()) for part in make()]))
+            except RuntimeError as error:
+                said = str(error).partition("\n")[0]
+                if "deterministic" in said:
+                    return {"results": 0, "refused": said}
+                return {"missing": said}
+    return {"results": len(results)}
+
+
+def _numbers(torch: Any, *shape: int, device: str = "cpu") -> Any:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(*shape, generator=generator).to(device)
+
+
+def _convolution(torch: Any, device: str, batch: int) -> tuple[Any, ...]:
+    image = _numbers(torch, batch, 64, 56, 56, device=device).requires_grad_()
+    weight = _numbers(torch, 64, 64, 3, 3, device=device).requires_grad_()
+    made = torch.nn.functional.conv2d(image, weight, padding=1)
+    return (made, *torch.autograd.grad(made.pow(2).sum(), (image, weight)))
+
+
+def _scatter(torch: Any, device: str, batch: int) -> tuple[Any, ...]:
+    rows = batch * 4096
+    values = _numbers(torch, rows, 16, device=device)
+    places = torch.randint(0, 512, (rows, 1), generator=torch.Generator().manual_seed(1)).to(device).expand(-1, 16)
+    table = torch.zeros(512, 16, device=device).requires_grad_()
+    made = table.scatter_add(0, places, values)
+    return (made, *torch.autograd.grad(made.gather(0, places).pow(2).sum(), (table,)))  # gather adds on its way back
+
+
+def _attention(torch: Any, device: str, batch: int) -> tuple[Any, ...]:
+    parts = [_numbers(torch, batch, 8, 1024, 64, device=device).bfloat16().requires_grad_() for _ in range(3)]
+    made = torch.nn.functional.scaled_dot_product_attention(*parts)
+    return tuple(part.float() for part in (made, *torch.autograd.grad(made.float().pow(2).sum(), parts)))
+
+
+def _index_put(torch: Any) -> tuple[Any, ...]:
+    values = _numbers(torch, 400_000)
+    places = torch.randint(0, 300, (len(values),), generator=torch.Generator().manual_seed(1))
+    return (torch.zeros(300).index_put((places,), values, accumulate=True),)
+
+
+def _sums(torch: Any) -> dict[str, Any]:
+    threads = torch.get_num_threads()
+    values = _numbers(torch, _SUM)
+    found = set()
+    try:
+        for count in (1, threads):
+            torch.set_num_threads(count)
+            found.add(float(values.sum()))
+    finally:
+        torch.set_num_threads(threads)
+    return {"results": len(found), "threads": threads}
+
+
+# ------------------------------------------------------------------------------------------ loaders
+
+
+class Asked:
+    """A dataset as a worker of a probed loader sees it: answers with what came, from which seeds, in which epoch."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """Return digest, opaque (types of which nothing else is known), drew, worker, seeds and epoch."""
+        import torch  # noqa: PLC0415  the worker has it
+
+        before = _states()
+        digest, _ = digest_batch(self.dataset[index])
+        drew = [name for name, state in _states().items() if state != before.get(name, state)]
+        worker = torch.utils.data.get_worker_info()
+        return {
+            "digest": digest.text(), "opaque": sorted(digest.opaque), "drew": drew,
+            "worker": -1 if worker is None else worker.id, "seeds": before, "epoch": epoch_of(self.dataset),
+        }  # fmt: skip
+
+
+def _states() -> dict[str, str]:
+    return {name: said["digest"] for name, said in rng().items()}
+
+
+def probe_loader(loader: Any) -> dict[str, Any]:
+    """Ask two workers of a loader for their epoch and their seeds, and a few samples of one worker and of two.
+
+    Returns:
+        asked, by_workers (how many samples differ between one worker and two), opaque (types of values in them of which
+        nothing else is compared), drew (the global generators that the samples were made with), same_seeds (generators
+        that two workers have alike), epoch ([of the dataset here, of it in the workers] after `set_epoch`); or missing:
+        why nobody could be asked.
+
+    Notes:
+        The loader itself is not iterated; loaders over the same dataset are, with its worker_init_fn, start method and
+        persistent_workers. An iterable dataset is not asked.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of more workers than CPUs
+            return _probed(loader)
+    except Exception as error:  # noqa: BLE001  whatever a user's dataset raises
+        said = str(error).strip().rpartition("\n")[2]  # of a worker's: PyTorch puts its traceback before it
+        return {"missing": said if said.startswith(type(error).__name__) else f"{type(error).__name__}: {said}"}
+
+
+def _probed(loader: Any) -> dict[str, Any]:
+    dataset = loader.dataset
+    items = list(range(min(_ASKED, len(dataset))))
+    if not hasattr(type(dataset), "__getitem__") or not items:
+        return {"missing": "the dataset has no indices"}
+    one, two = (list(_loader(loader, items, count)) for count in (1, 2))
+    said: dict[str, Any] = {
+        "asked": len(items),
+        "by_workers": sum(a["digest"] != b["digest"] for a, b in zip(one, two, strict=True)),
+        "opaque": sorted({kind for answer in [*one, *two] for kind in answer["opaque"]}),
+        "drew": sorted({name for answer in two for name in answer["drew"]}),
+        "same_seeds": _same_seeds(two),
+    }
+    return said | _epoch(loader, items)
+
+
+def _loader(loader: Any, items: list[int], workers: int) -> Any:
+    import torch  # noqa: PLC0415  the one door
+
+    return torch.utils.data.DataLoader(
+        Asked(loader.dataset), batch_size=None, sampler=items, num_workers=workers, collate_fn=_as_it_is,
+        worker_init_fn=loader.worker_init_fn, multiprocessing_context=loader.multiprocessing_context,
+        persistent_workers=loader.persistent_workers and loader.num_workers > 0, timeout=_PATIENCE,
+        generator=torch.Generator().manual_seed(0),
+    )  # fmt: skip
+
+
+def _as_it_is(said: Any) -> Any:
+    return said
+
+
+def _same_seeds(answers: list[dict[str, Any]]) -> list[str]:
+    first = {answer["worker"]: answer["seeds"] for answer in reversed(answers)}
+    if len(first) < 2:
+        return []
+    a, b = first[0], first[1]
+    return [name for name in a if a[name] == b[name]]
+
+
+def _epoch(loader: Any, items: list[int]) -> dict[str, Any]:
+    """Tell whether a new epoch reaches workers, where the dataset has one."""
+    dataset, before = _with_epoch(loader.dataset), epoch_of(loader.dataset)
+    if before is None or not callable(getattr(dataset, "set_epoch", None)):
+        return {}
+    passes = _loader(loader, items, 2)
+    list(passes)
+    try:
+        dataset.set_epoch(before + 1)
+        there = sorted({answer["epoch"] for answer in passes})
+        return {"epoch": [epoch_of(dataset), there[0] if len(there) == 1 else there]}
+    finally:
+        dataset.set_epoch(before)
+
+
+def _with_epoch(dataset: Any) -> Any:
+    """Return the dataset that has the epoch: this one, or the one that it is a part of (a `Subset`)."""
+    for _ in range(4):
+        if callable(getattr(dataset, "set_epoch", None)) or not hasattr(dataset, "dataset"):
+            break
+        dataset = dataset.dataset
+    return dataset
+
+
+def epoch_of(dataset: Any) -> int | None:
+    """Return the epoch that a dataset says it is in, None where it says none."""
+    for name in ("epoch", "_epoch", "current_epoch"):
+        value = getattr(_with_epoch(dataset), name, None)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    return None
+
+
+def loader_said(loader: Any) -> dict[str, Any]:
+    """Return what a `DataLoader` is set to."""
+    sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
+    return {
+        "dataset": type(loader.dataset).__name__, "workers": loader.num_workers,
+        "shuffles": type(sampler).__name__ in {"RandomSampler", "WeightedRandomSampler", "SubsetRandomSampler"},
+        "generator": loader.generator is not None or getattr(sampler, "generator", None) is not None,
+        "worker_init_fn": loader.worker_init_fn is not None, "persistent_workers": bool(loader.persistent_workers),
+    }  # fmt: skip
+
+
+def pin(profile: str = "same-machine", *, seed: int | None = None) -> list[str]:
+    """Set the switches that a profile asks for, and return what was set, one sentence each.
+
+    Args:
+        profile: "fast", "same-machine" or "strict", as in `datacheck.repro.risks.judge`.
+        seed: seeds the global generators of random, NumPy and PyTorch; None: they are left as they are. 0 to 2**32 - 1.
+
+    Raises:
+        UsageError: there is no such profile, or the seed is none.
+
+    Notes:
+        Call it before the model is made and before CUDA starts. PyTorch's switches are set where it is loaded.
+        Variables are set for the processes that are started from here; what this process itself would have needed
+        before it started is said.
+    """
+    level = level_of(profile)
+    if seed is not None and not (isinstance(seed, int) and 0 <= seed < 1 << 32):
+        msg = f"seed is {seed!r}; it is a whole number from 0 to 2**32 - 1"
+        raise UsageError(msg)
+    torch = sys.modules.get("torch")
+    said = [*_variables(level, torch)]
+    if torch is None:
+        said.append("PyTorch is not loaded: none of its switches was set; import it, then pin again.")
+    else:
+        said += _switches(level, torch)
+    said += _seeds(seed, torch)
+    return said
+
+
+def _variables(level: int, torch: Any) -> Iterator[str]:
+    if os.environ.get("PYTHONHASHSEED", "random") == "random":
+        os.environ["PYTHONHASHSEED"] = "0"
+        now = "this one keeps its own: set it before Python starts" if sys.flags.hash_randomization else "as here"
+        yield f"PYTHONHASHSEED=0 for processes started from here; {now}."
+    cuda = getattr(getattr(torch, "version", None), "cuda", None)
+    if level and cuda and version(torch.__version__) < (2, 10) and os.environ.get(WORKSPACE) not in WORKSPACES:
+        os.environ[WORKSPACE] = WORKSPACES[0]
+        late = " CUDA has started already: too late for this process." if torch.cuda.is_initialized() else ""
+        yield f"{WORKSPACE}={WORKSPACES[0]}, which PyTorch before 2.10 asks for.{late}"
+
+
+def _switches(level: int, torch: Any) -> Iterator[str]:
+    if level >= PROFILES.index("same-machine"):
+        torch.use_deterministic_algorithms(mode=True)
+        yield DETERMINISTIC
+        torch.backends.cudnn.benchmark = False
+        yield NO_BENCHMARK
+    if level >= PROFILES.index("strict"):
+        torch.utils.deterministic.fill_uninitialized_memory = True
+        yield FILLED
+        yield from _precise(torch)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        for name in THREADS:
+            os.environ[name] = str(threads)
+        yield f"torch.set_num_threads({threads}), and OMP_NUM_THREADS={threads} for processes started from here"
+
+
+def _precise(torch: Any) -> Iterator[str]:
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    yield NO_TF32
+    matmul = torch.backends.cuda.matmul
+    for name in REDUCED:
+        if hasattr(matmul, name):
+            setattr(matmul, name, False)
+            yield f"torch.backends.cuda.matmul.{name} = False"
+
+
+def _seeds(seed: int | None, torch: Any) -> Iterator[str]:
+    if seed is None:
+        yield "Generators were not seeded: give seed=."
+        return
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002  the global one is what user code draws from
+    if torch is not None:
+        torch.manual_seed(seed)  # of all GPUs, too
+    yield f"random, NumPy{' and PyTorch' if torch is not None else ''} are seeded with {seed}."

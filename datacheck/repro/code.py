@@ -1,0 +1,442 @@
+"""Names of what lies on a disk, without the folders that another machine calls something else."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import functools
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+from base64 import urlsafe_b64decode
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from datacheck.runtime.hashing import Digester, digest_bytes, digest_file
+
+
+def free_name(path: str, taken: Container[str], name: str | None = None) -> str:
+    """Return the name of a file that is not taken: its own, else with as many folders before it as tell it apart.
+
+    Args:
+        path: the file, without links; one that is named already gets a number behind it.
+        taken: names that others have.
+        name: its own name; None: the last part of the path.
+    """
+    parts = Path(path).parts
+    names = [name or parts[-1], *("/".join(parts[-count:]) for count in range(2, len(parts) + 1))]
+    free = next((one for one in names if one not in taken), None)
+    number = 2
+    while free is None:
+        free = f"{names[-1]} ({number})" if f"{names[-1]} ({number})" not in taken else None
+        number += 1
+    return free
+
+
+_OWN = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "top_level.txt"}
+_NAMED = re.compile(r"(?P<name>.+?)-(?P<version>[^-]+)\.dist-info")
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A file of a package as its RECORD lists it.
+
+    Args:
+        package: the package.
+        path: the file's path below the folder that the package is installed in.
+        sha256: hex digits, "" where none is recorded.
+    """
+
+    package: str
+    path: str
+    sha256: str
+
+
+@dataclass
+class Installed:
+    """What the folders of `sys.path` have installed.
+
+    Args:
+        packages: by name: version, record (a digest, None where there is no RECORD), and where they apply editable,
+            shadowed (versions of the same name that lie further back on `sys.path`), loaded (a module of it is).
+    """
+
+    packages: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _files: dict[str, Owner] = field(default_factory=dict)
+
+    def owner(self, path: str) -> Owner | None:
+        """Return the package that a file belongs to, None where no RECORD lists it; `path` without links."""
+        return self._files.get(path)
+
+    def add(self, place: Path) -> None:
+        """Read one .dist-info or .egg-info."""
+        name, version = _named(place)
+        known = self.packages.get(name)
+        if known is not None:  # of two the first on sys.path is imported
+            known.setdefault("shadowed", []).append(version)
+            return
+        rows = _record(place)
+        said: dict[str, Any] = {"version": version, "record": None if rows is None else _digest(place.name, rows)}
+        if _editable(place):
+            said["editable"] = True
+        self.packages[name] = said
+        root = f"{os.path.realpath(place.parent)}{os.sep}"
+        for path, digest in rows or ():
+            if not path.startswith(".."):
+                self._files.setdefault(root + path, Owner(name, path, digest))
+
+
+def installed() -> Installed:
+    """Read what is installed, in the order of `sys.path`.
+
+    Notes:
+        What is as it was at the last call is not read again; what was read stays in memory.
+    """
+    read = _read(tuple((place, _stamp(place)) for place in _places()))
+    if any("unreadable" in said for said in read.packages.values()):
+        _read.cache_clear()  # it may be readable the next time, and look the same
+    found = Installed(copy.deepcopy(read.packages), read._files)  # noqa: SLF001
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        owner = found.owner(real_path(file)) if isinstance(file, str) else None
+        if owner is not None:
+            found.packages[owner.package]["loaded"] = True
+    return found
+
+
+@functools.lru_cache(maxsize=1)
+def _read(places: tuple[tuple[Path, Any], ...]) -> Installed:
+    found = Installed()
+    for place, _ in places:
+        try:
+            found.add(place)
+        except (OSError, ValueError, csv.Error) as error:
+            found.packages.setdefault(place.name, {"version": "", "record": None, "unreadable": str(error)})
+    found.packages = dict(sorted(found.packages.items()))
+    return found
+
+
+def _stamp(place: Path) -> tuple[tuple[int, int, int] | None, ...]:
+    """Return what of the files that are read of a package changes when they do."""
+    found: list[tuple[int, int, int] | None] = []
+    for name in ("", "RECORD", "direct_url.json", "METADATA", "PKG-INFO"):
+        try:
+            status = (place / name).stat()
+        except OSError:
+            found.append(None)
+        else:
+            found.append((status.st_ctime_ns, status.st_size, status.st_ino))
+    return tuple(found)
+
+
+def real_path(file: str) -> str:
+    """Return the path without links of the file of a module: of an absolute one, where it was when first asked for."""
+    return _known_path(file) if file.startswith(os.sep) else os.path.realpath(file)
+
+
+_known_path = functools.cache(os.path.realpath)  # a process has thousands, and each step of one asks the system
+
+
+def _places() -> Iterator[Path]:
+    seen = set()
+    for folder in sys.path:
+        real = os.path.realpath(folder or ".")
+        if real not in seen and Path(real).is_dir():
+            seen.add(real)
+            yield from _metadata(Path(real))
+
+
+def _metadata(folder: Path) -> Iterator[Path]:
+    if folder.suffix == ".egg" and (folder / "EGG-INFO").is_dir():
+        yield folder / "EGG-INFO"
+    try:
+        names = sorted(place.name for place in folder.iterdir())
+    except OSError:
+        return
+    yield from (folder / name for name in names if name.endswith((".dist-info", ".egg-info")))
+
+
+def _named(place: Path) -> tuple[str, str]:
+    match = _NAMED.fullmatch(place.name)
+    if match:  # a tenth of the time of reading the metadata
+        name, version = match["name"], match["version"]
+    else:
+        from importlib.metadata import PathDistribution  # noqa: PLC0415  slow to import, and few need it
+
+        said = PathDistribution(place).metadata
+        name, version = said["Name"] or place.name, said["Version"] or ""
+    return re.sub(r"[-_.]+", "-", name).lower(), version
+
+
+def _record(place: Path) -> list[tuple[str, str]] | None:
+    """Return (path, sha256 as hex digits or "") of each file that a package has installed, None without a RECORD."""
+    try:
+        text = (place / "RECORD").read_text("utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    lines = text.splitlines()
+    if '"' in text:
+        rows = [(row[0], row[1]) for row in csv.reader(lines) if len(row) > 1]
+    else:  # csv takes three times as long, for 40,000 lines
+        rows = [(parts[0], parts[1]) for line in lines if len(parts := line.rsplit(",", 2)) == 3]
+    return [(path, _hex(digest)) for path, digest in rows]
+
+
+def _hex(digest: str) -> str:
+    kind, _, value = digest.partition("=")
+    return urlsafe_b64decode(value + "=" * (-len(value) % 4)).hex() if kind == "sha256" else ""
+
+
+def _digest(place: str, rows: list[tuple[str, str]]) -> str:
+    """Digest what a package is, not where and by whom it was installed."""
+    own = {f"{place}/{name}" for name in _OWN}
+    kept = sorted((path, digest) for path, digest in rows if digest and not path.startswith("..") and path not in own)
+    return digest_bytes("\n".join(f"{path},{digest}" for path, digest in kept).encode())
+
+
+def _editable(place: Path) -> bool:
+    try:
+        said = json.loads((place / "direct_url.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return bool(isinstance(said, dict) and said.get("dir_info", {}).get("editable"))
+
+
+_OURS = f"{os.path.realpath(Path(__file__).parents[2])}{os.sep}"
+_SECONDS = 20.0
+_PIECE, _MOST_BYTES = 1 << 16, 64 << 20
+_SHA1 = 40  # hex digits of a commit; repositories with longer ones say so
+# Git locks nothing, and asks no server for what a partial clone lacks: the way to one may be a program of its settings.
+_QUIET = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1"}
+# Of a repository's own settings those by which git sees changes; all others may name programs.
+_SEEN_BY = r"^core\.(autocrlf|eol|filemode|ignorecase|symlinks)$"
+_PLAIN = re.compile("[a-z]+")
+
+
+def code(found: Installed) -> dict[str, str]:
+    """Return the digest of the script, and of each imported .py that no package owns, by paths below roots, sorted.
+
+    Notes:
+        The digest is that of the file as it is now. The standard library counts with the interpreter, datacheck by
+        its version. The root of ``models.decoder.dit`` is the folder that holds ``models``.
+        Code that lies in no file (a notebook, ``python -c``) is "missing" under the name ``__main__``.
+    """
+    standard = tuple(f"{os.path.realpath(sysconfig.get_path(name))}{os.sep}" for name in ("stdlib", "platstdlib"))
+    installed = tuple(f"{os.path.realpath(sysconfig.get_path(name))}{os.sep}" for name in ("purelib", "platlib"))
+    said: dict[str, str] = {}
+    seen: set[str] = set()
+    for name, file in _sources():
+        real = real_path(file)
+        if real in seen:
+            continue
+        seen.add(real)
+        if found.owner(real) is not None or (real.startswith(standard) and not real.startswith(installed)):
+            continue
+        try:
+            digest = digest_file(file)
+        except OSError:  # of an archive, or gone by now
+            digest = "missing"
+        path = _below_root(name, file)
+        said[free_name(file, said, path)] = digest  # another file of that name gets its folders
+    if not isinstance(getattr(sys.modules.get("__main__"), "__file__", None), str):
+        said["__main__"] = "missing"
+    return dict(sorted(said.items()))
+
+
+def _sources() -> Iterator[tuple[str, str]]:
+    for name, module in sorted(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str) or not (file.endswith(".py") or name == "__main__"):
+            continue  # a script may be called anything
+        if real_path(file).startswith(_OURS):
+            continue
+        if file.startswith(os.sep) or Path(file).is_file():  # PyTorch gives some of its objects a file that is none
+            yield name, file
+
+
+def _below_root(name: str, file: str) -> str:
+    parts = Path(file).parts
+    words = name.split(".")
+    if parts[-1] == "__init__.py":
+        words.append("__init__")
+    fits = [*words[:-1], f"{words[-1]}.py"] == list(parts[-len(words) :])
+    return "/".join(parts[-len(words) :]) if fits else parts[-1]
+
+
+def git() -> dict[str, Any]:
+    """Return commit, whether tracked files are changed (dirty), the digest of what is, and the commits of submodules.
+
+    Notes:
+        Of the repository that the script lies in, or else the working folder. Files that git does not track do not
+        count here: those that were imported are in the section `code`.
+    """
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    script = isinstance(main, str) and _apart(main)
+    folder = Path(main).resolve().parent if isinstance(main, str) and script else Path.cwd()
+    how = ["--no-ext-diff", "--no-textconv", "--binary", "--submodule=short"]
+    try:
+        with nullcontext(os.environ) if script else _without_settings(folder) as environment:
+            commit = _asked(folder, "rev-parse", "HEAD", environment=environment).decode().strip()
+            if not script:  # a submodule's settings may name programs, too
+                how.append("--ignore-submodules=dirty")
+            changes = _digest_of(folder, "diff", *how, "HEAD", environment=environment)
+            asked = "ls-files", "-z", "--stage", "--full-name", ":/"
+            modules = _asked(folder, *asked, environment=environment).decode("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        return {"missing": "git is not installed"}
+    except subprocess.TimeoutExpired:
+        return {"missing": f"git did not answer within {_SECONDS:.0f} s"}
+    except subprocess.CalledProcessError as error:
+        return {"missing": _why(error)}
+    links = (entry.partition("\t") for entry in modules.split("\0") if entry.startswith("160000 "))
+    return {
+        "commit": commit,
+        "dirty": bool(changes),
+        "diff": changes,
+        "submodules": {path: entry.split()[1] for entry, _, path in links},
+    }
+
+
+def _why(error: subprocess.CalledProcessError) -> str:
+    """Return why git failed, in words of ours: its own quote lines of files that the repository may link to."""
+    said = error.stderr.decode("utf-8", "replace")
+    known = {
+        "not a git repository": "the script lies in no git repository",
+        "dubious ownership": "the repository belongs to another user, which git refuses (safe.directory)",
+        "ambiguous argument 'HEAD'": "the repository has no commit",
+    }
+    return next((ours for theirs, ours in known.items() if theirs in said), "git fails here; git status says why")
+
+
+def _apart(main: str) -> bool:
+    """Tell a script from a command that is installed, whose folder says nothing of the code."""
+    place = os.path.realpath(main)
+    return not place.startswith(_OURS) and Path(place).parent != Path(sys.executable).absolute().parent
+
+
+@contextmanager
+def _without_settings(folder: Path) -> Iterator[dict[str, str]]:
+    """Yield variables under which git sees a folder's repository without what its own settings name.
+
+    Raises:
+        OSError: there is no room for temporary files, or the repository cannot be looked at.
+        As of `_said`.
+
+    Notes:
+        The working folder may be data that somebody else has packed, ``.git`` included, and that somebody changes
+        meanwhile: no command that could start a program reads its settings. Nothing outside of it counts as its files.
+    """
+    commit = _asked(folder, "rev-parse", "HEAD").decode().strip()
+    own, objects, index = (
+        folder / os.fsdecode(_asked(folder, "rev-parse", *words).removesuffix(b"\n"))
+        for words in (("--git-dir",), ("--git-path", "objects"), ("--git-path", "index"))
+    )
+    with tempfile.TemporaryDirectory(prefix="datacheck-") as name:
+        place = Path(name)
+        for inside in ("objects", "refs"):
+            (place / inside).mkdir()
+        (place / "HEAD").write_text(f"{commit}\n")
+        (place / "config").write_text(_plain_settings(folder, commit))
+        for part in index.parent.glob("sharedindex.*"):
+            (place / part.name).symlink_to(part.absolute())
+        yield {name: value for name, value in os.environ.items() if name not in {"GIT_COMMON_DIR", "GIT_NAMESPACE"}} | {
+            "GIT_DIR": str(place), "GIT_WORK_TREE": str(_top(folder, own)),
+            "GIT_OBJECT_DIRECTORY": str(objects.absolute()), "GIT_INDEX_FILE": str(index.absolute()),
+        }  # fmt: skip
+
+
+def _top(folder: Path, own: Path) -> Path:
+    """Return the folder that holds a repository's ``.git``, a folder or a file that names one."""
+    here = folder.absolute()
+    named = ((place, place / ".git") for place in (here, *here.parents))
+    return next((place for place, one in named if one.is_file() or (one.is_dir() and one.samefile(own))), here)
+
+
+def _plain_settings(folder: Path, commit: str) -> str:
+    """Return a repository's settings that start no program, as a file of settings."""
+    long = len(commit) > _SHA1
+    lines = ["[extensions]", "objectFormat = sha256"] if long else []
+    lines += ["[core]", f"repositoryFormatVersion = {int(long)}"]
+    try:
+        said = _asked(folder, "config", "--local", "-z", "--get-regexp", _SEEN_BY).decode("utf-8", "replace")
+    except subprocess.CalledProcessError as error:
+        if error.returncode != 1:  # there are none
+            raise
+        said = ""
+    for one in said.split("\0"):
+        name, _, value = one.partition("\n")
+        if _PLAIN.fullmatch(value):
+            lines.append(f"{name.removeprefix('core.')} = {value}")
+    return "\n".join([*lines, ""])
+
+
+def _asked(folder: Path, *words: str, environment: Mapping[str, str] = os.environ) -> bytes:
+    """Return what git says.
+
+    Raises:
+        FileNotFoundError, subprocess.TimeoutExpired, subprocess.CalledProcessError: as of `_said`.
+        subprocess.CalledProcessError: more than 64 MiB.
+    """
+    said = bytearray()
+    for piece in _said(folder, words, environment):
+        said += piece
+        if len(said) > _MOST_BYTES:
+            raise subprocess.CalledProcessError(1, "git", stderr=b"it says more than 64 MiB")
+    return bytes(said)
+
+
+def _digest_of(folder: Path, *words: str, environment: Mapping[str, str]) -> str | None:
+    """Return the digest of what git says, None where it says nothing: a few files may differ in gigabytes."""
+    digester, size = Digester(), 0
+    for piece in _said(folder, words, environment):
+        digester.update(piece)
+        size += len(piece)
+    return digester.hexdigest() if size else None
+
+
+def _said(folder: Path, words: Sequence[str], environment: Mapping[str, str]) -> Iterator[bytes]:
+    """Yield what git says, piece by piece.
+
+    Raises:
+        FileNotFoundError: it is not installed.
+        subprocess.TimeoutExpired: it takes too long.
+        subprocess.CalledProcessError: it fails.
+    """
+    quiet = ["git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", *words]  # starts nothing
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(
+            quiet, cwd=folder, env={**environment, **_QUIET}, stdout=subprocess.PIPE, stderr=errors
+        ) as process,
+    ):
+        assert process.stdout is not None
+        expired = threading.Event()
+
+        def end() -> None:
+            expired.set()
+            process.kill()
+
+        late = threading.Timer(_SECONDS, end)
+        late.start()
+        try:
+            while piece := process.stdout.read(_PIECE):
+                yield piece
+            code = process.wait()
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            late.cancel()
+        if expired.is_set():
+            raise subprocess.TimeoutExpired(quiet, _SECONDS)
+        if code:
+            errors.seek(0)
+            raise subprocess.CalledProcessError(code, quiet, stderr=errors.read(_PIECE))

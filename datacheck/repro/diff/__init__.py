@@ -1,1 +1,0 @@
-"""Two recorded runs, or repeats of one, held against each other."""

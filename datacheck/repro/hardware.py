@@ -1,0 +1,308 @@
+"""Compiled code of this process: every library that is mapped, its digest and build id, and whose it is."""
+
+from __future__ import annotations
+
+import csv
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import re
+import struct
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from datacheck.repro.code import Installed, Owner, free_name, real_path
+from datacheck.runtime.hashing import Digester, digest_value
+from datacheck.runtime.machine import usable_cpus
+
+_LIBRARY = re.compile(r"\.(so|dylib)(\.[0-9][0-9.]*)?( \(deleted\))?$")
+_SYSTEM = ("/usr/lib", "/lib", "/usr/local/cuda", "/usr/local/nvidia", "/opt/rocm")
+_GONE = " (deleted)"
+_READ = 1 << 20
+_KNOWN: dict[tuple[str, int, int, int], dict[str, Any]] = {}  # a second capture reads only what has changed
+
+
+def native(found: Installed, maps: str = "/proc/self/maps") -> dict[str, Any]:
+    """Return every compiled library that this process has mapped.
+
+    Args:
+        found: what is installed.
+        maps: the kernel's list of maps.
+
+    Returns:
+        By name (that of RECORD, else that of the module, else the file's): digest, build_id (None where the linker
+        wrote none), owner (a package, "interpreter", "system", None: nobody says whose it is) and intact: whether it
+        is what RECORD says, None where no RECORD lists it. A file that was replaced after it was loaded has `missing`.
+    """
+    paths = mapped(maps)
+    modules = {real_path(file): name for name, file in _extensions()}
+    alive = [path for path in paths if not path.endswith(_GONE)]
+    with ThreadPoolExecutor(min(8, usable_cpus())) as pool:  # digests release the lock
+        read = dict(zip(alive, pool.map(lambda path: _read(path, found.owner(path)), alive), strict=True))
+    said: dict[str, Any] = {}
+    for path in paths:
+        real = path.removesuffix(_GONE)
+        name = free_name(real, said, _name(real, found.owner(real), modules.get(real)))
+        said[name] = read.get(path) or {"missing": "the file was replaced or removed after it was loaded"}
+        said[name] = {**said[name], "owner": owner_of(real, found)}
+    return dict(sorted(said.items()))
+
+
+def mapped(maps: str) -> list[str]:
+    """Return the paths of the libraries in a list of maps, sorted."""
+    with open(maps, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123  no path of a file on disk
+        parts = [line.rstrip("\n").split(None, 5) for line in file]
+    return sorted({part[5] for part in parts if len(part) == 6 and "x" in part[1] and _LIBRARY.search(part[5])})
+
+
+def owner_of(path: str, found: Installed) -> str | None:
+    """Return whose a library is: a package's name, "interpreter", "system", or None."""
+    owner = found.owner(path)
+    if owner is not None:
+        return owner.package
+    if any(f"/{part}/" in path for part in ("site-packages", "dist-packages")):
+        return None
+    if path.startswith(_interpreter()):
+        return "interpreter"
+    return "system" if path.startswith(_SYSTEM) else None
+
+
+@functools.cache
+def _interpreter() -> tuple[str, ...]:
+    """Return the folders of the interpreter, with a separator behind each."""
+    found = {os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
+    base = os.path.realpath(sys.base_prefix)
+    if base not in {"/usr", "/usr/local", "/"}:  # elsewhere the libraries there are its own
+        found.add(f"{base}/lib")
+    return tuple(f"{folder}{os.sep}" for folder in found)
+
+
+def _extensions() -> Iterable[tuple[str, str]]:
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and _LIBRARY.search(file):
+            yield name, file
+
+
+def _name(path: str, owner: Owner | None, module: str | None) -> str:
+    if owner is not None:
+        return owner.path
+    parts = Path(path).parts
+    return "/".join(parts[-1 - module.count(".") :]) if module else parts[-1]
+
+
+def _read(path: str, owner: Owner | None) -> dict[str, Any]:
+    try:
+        status = os.stat(path)  # noqa: PTH116  one call per library
+        key = (path, status.st_size, status.st_mtime_ns, status.st_ino)
+        if key not in _KNOWN:
+            _KNOWN[key] = _measured(path, owner)
+        return _KNOWN[key]
+    except OSError as error:
+        return {"missing": (error.strerror or str(error)).lower()}
+
+
+def _measured(path: str, owner: Owner | None) -> dict[str, Any]:
+    """Read a library once."""
+    hasher, recorded = Digester(), hashlib.sha256()
+    view = memoryview(bytearray(_READ))
+    wanted = owner is not None and bool(owner.sha256)
+    with Path(path).open("rb", buffering=0) as file:
+        try:
+            identity = build_id(file)
+        except (OSError, ValueError, OverflowError, struct.error):  # damaged; its digest is told nevertheless
+            identity = None
+        file.seek(0)
+        while size := file.readinto(view):
+            hasher.update(view[:size])
+            if wanted:
+                recorded.update(view[:size])
+    intact = recorded.hexdigest() == owner.sha256 if owner is not None and wanted else None
+    return {"digest": hasher.hexdigest(), "build_id": identity, "intact": intact}
+
+
+def build_id(file: Any) -> str | None:
+    """Return the build id that the linker wrote into an ELF file (its note GNU, type 3), None where there is none.
+
+    Reference: System V ABI, program headers and notes; ``man 5 elf``.
+    """
+    head = file.read(64)
+    if len(head) < 64 or head[:4] != b"\x7fELF" or head[4] != 2:  # 64 bits only: no other runs PyTorch
+        return None
+    order = "<" if head[5] == 1 else ">"
+    (start,) = struct.unpack_from(f"{order}Q", head, 32)
+    size, count = struct.unpack_from(f"{order}HH", head, 54)
+    file.seek(start)
+    table = file.read(size * count)
+    for at in range(0, len(table) - 55, size or 56):
+        kind, _, offset, _, _, length = struct.unpack_from(f"{order}IIQQQQ", table, at)
+        if kind == 4 and length < _READ:
+            file.seek(offset)
+            if (said := _note(file.read(length), order)) is not None:
+                return said
+    return None
+
+
+def _note(data: bytes, order: str) -> str | None:
+    at = 0
+    while at + 12 <= len(data):
+        name, size, kind = struct.unpack_from(f"{order}III", data, at)
+        value = at + 12 + (name + 3) // 4 * 4
+        if kind == 3 and data[at + 12 : at + 16] == b"GNU\0":
+            return data[value : value + size].hex()
+        at = value + (size + 3) // 4 * 4
+    return None
+
+
+def unowned(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the libraries of a capture's section that no package, interpreter or system owns."""
+    return {name: library for name, library in said.items() if isinstance(library, dict) and library["owner"] is None}
+
+
+_SECONDS = 15.0
+_ASKED = (
+    "name", "driver_version", "vbios_version", "compute_cap", "memory.total", "ecc.mode.current", "mig.mode.current",
+)  # fmt: skip
+_LEVELS = {  # of the psABI of x86-64
+    "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+    "x86-64-v3": {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"},
+    "x86-64-v2": {"cx16", "popcnt", "sse4_1", "sse4_2", "ssse3"},
+}
+
+
+def hardware() -> dict[str, Any]:
+    """Return the CPU with its SIMD level, cores, memory and kernel."""
+    cpu = _cpu()
+    flags = cpu.pop("flags")
+    missing = {level: needed - flags for level, needed in _LEVELS.items()}
+    known = [level for level in _LEVELS if not any(missing[lower] for lower in _LEVELS if lower <= level)]
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        **cpu,
+        "simd": known[0] if known else platform.machine(),
+        "flags": digest_value(sorted(flags)),
+        "cpus": os.cpu_count(),
+        "usable_cpus": usable_cpus(),
+        "numa_nodes": len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))),
+        "memory_gib": round(pages / 2**30),
+        "kernel": platform.release(),
+        "libc": " ".join(platform.libc_ver()),
+    }
+
+
+def _cpu() -> dict[str, Any]:
+    said: dict[str, str] = {}
+    for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines():
+        name, _, value = line.partition(":")
+        said[name.strip()] = value.strip()
+    return {
+        "cpu": said.get("model name") or platform.processor() or platform.machine(),
+        "vendor": said.get("vendor_id") or said.get("CPU implementer", ""),
+        "microcode": said.get("microcode", ""),
+        "flags": set((said.get("flags") or said.get("Features", "")).split()),
+    }
+
+
+def blas() -> dict[str, Any]:
+    """Return the linear algebra that is loaded: libraries, versions, the kernels that they chose, threads."""
+    control = sys.modules.get("threadpoolctl")
+    if control is not None:
+        pools = [{k: v for k, v in pool.items() if k != "filepath"} for pool in control.threadpool_info()]
+    else:
+        places = [path for path in mapped("/proc/self/maps") if "openblas" in path.lower()]
+        pools = [said for path in places if (said := _openblas(path))]
+    pools.sort(key=str)
+    threads = {f"{pool.get('internal_api')} {number}": pool.pop("num_threads") for number, pool in enumerate(pools)}
+    return {"libraries": pools, "threads": threads, **_numpy_blas()}
+
+
+def _openblas(path: str) -> dict[str, Any]:
+    """Ask an OpenBLAS that is loaded already; wheels rename what it exports."""
+    library = ctypes.CDLL(path)
+    for prefix in ("scipy_", ""):
+        for suffix in ("64_", "", "_64"):
+            names = [f"{prefix}openblas_get_{what}{suffix}" for what in ("corename", "config", "num_threads")]
+            if all(hasattr(library, name) for name in names):
+                core, config, threads = (getattr(library, name) for name in names)
+                core.restype = config.restype = ctypes.c_char_p
+                version = re.search(rb"OpenBLAS (\S+)", config())
+                return {
+                    "internal_api": "openblas", "version": version[1].decode() if version else "",
+                    "architecture": core().decode(), "num_threads": int(threads()),
+                }  # fmt: skip
+    return {}
+
+
+def _numpy_blas() -> dict[str, Any]:
+    numpy = sys.modules.get("numpy")
+    config = getattr(getattr(numpy, "__config__", None), "CONFIG", {})
+    return {"numpy": {k: v for k, v in config.get("Build Dependencies", {}).get("blas", {}).items() if "dir" not in k}}
+
+
+def gpu() -> dict[str, Any]:
+    """Return GPUs, driver, CUDA and cuDNN; CUDA is not started for it."""
+    said: dict[str, Any] = {"devices": list(_devices()), **_built_with()}
+    if not said["devices"]:
+        said["none"] = "nvidia-smi is not installed or names no device"
+    return said
+
+
+def _devices() -> Iterator[dict[str, str]]:
+    try:
+        run = subprocess.run(
+            ["nvidia-smi", f"--query-gpu={','.join(_ASKED)}", "--format=csv,noheader,nounits"],
+            capture_output=True, text=True, check=True, timeout=_SECONDS,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return
+    for row in csv.reader(run.stdout.splitlines(), skipinitialspace=True):
+        yield dict(zip(_ASKED, row, strict=False))
+
+
+def _built_with() -> dict[str, Any]:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return {}
+    said = {"cuda": torch.version.cuda, "hip": getattr(torch.version, "hip", None)}
+    started = bool(said["cuda"] or said["hip"]) and torch.cuda.is_initialized()
+    return {**said, "cudnn": torch.backends.cudnn.version() if said["cuda"] else None, "started": started}
+
+
+def container() -> dict[str, Any]:
+    """Return the kind of container, its image where it says so, the system in it and its share of the machine."""
+    said: dict[str, Any] = {"kind": _kind()}
+    inside = _assigned(Path("/run/.containerenv"))  # podman's
+    said |= {name: inside[name] for name in ("image", "imageid") if name in inside}
+    for name in ("SINGULARITY_CONTAINER", "APPTAINER_CONTAINER"):
+        if name in os.environ:
+            said["image"] = Path(os.environ[name]).name
+    release = _assigned(Path("/etc/os-release"))
+    said["system"] = f"{release.get('ID', '')} {release.get('VERSION_ID', '')}".strip()
+    try:
+        said["cpu_share"] = Path("/sys/fs/cgroup/cpu.max").read_text().strip()
+    except OSError:
+        said["cpu_share"] = ""
+    return said
+
+
+def _kind() -> str:
+    signs = {"docker": "/.dockerenv", "podman": "/run/.containerenv", "singularity": "/.singularity.d"}
+    found = [kind for kind, place in signs.items() if Path(place).exists()]
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        found.append("kubernetes")
+    return " ".join(found) or "none"
+
+
+def _assigned(path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return {}
+    return {name.strip(): value.strip().strip('"') for name, sign, value in (li.partition("=") for li in lines) if sign}

@@ -1,0 +1,267 @@
+"""A user's script in a process of its own: looked at as it is, or run again with one switch turned."""
+
+from __future__ import annotations
+
+import io
+import json
+import multiprocessing
+import os
+import random
+import sys
+import sysconfig
+import threading
+import traceback
+from collections.abc import Callable
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from datacheck.repro.captures import capture
+from datacheck.repro.checks import WORKSPACE, kernels, loader_said, probe_loader
+from datacheck.runtime import fsops
+
+
+def inner(module: str) -> list[str]:
+    """Return what starts a module of this room, behind the interpreter: no import looks into the working folder."""
+    run = f"from datacheck.repro.{module} import main; main()"
+    return ["-c", f"import sys; sys.path[: not sys.flags.safe_path] = []; {run}"]
+
+
+_LOADERS = 4  # that are looked at
+_SHOWN = 5  # generators without a seed
+_BATCH, _BATCH_MOST = 32, 128  # samples of a kernel that is tried: where no loader says it, and at most
+
+
+class Observer:
+    """What is seen of a script while it runs.
+
+    Args:
+        request: out (the file for what is found), data, steps (0: to the end), seconds, probe.
+    """
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.request = request
+        self.seen: dict[str, Any] = {"ran": False, "stopped": "", "seeded": {}, "generators": [], "loaders": []}
+        self.loaders: list[Any] = []
+        self._steps = 0
+        self._lock = threading.Lock()
+        self._done = False
+        self._pid = os.getpid()
+
+    def end(self, stopped: str, code: int = 0, *, probe: bool = True) -> None:
+        """Write what was found, end the process."""
+        if os.getpid() != self._pid:  # a worker that was forked has no say, and waits for no lock of this process
+            return
+        with self._lock:
+            if self._done:
+                return
+            self._done = True
+            self.seen |= {"stopped": stopped, "steps": self._steps, "code": code}
+            try:
+                self.write(probe=probe and self.request["probe"] and "torch" in sys.modules)
+            except BaseException:  # noqa: BLE001  in the middle of a user's script: it must end here nevertheless
+                traceback.print_exc()
+                code = code or 1
+        for child in multiprocessing.active_children():
+            child.terminate()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+
+    def write(self, *, probe: bool) -> None:
+        """Write the capture, then what probes say: they start workers and use a GPU, so they come last."""
+        if "workspace_at_start" in self.seen:
+            self.seen["workspace_late"] = self.seen["workspace_at_start"] != os.environ.get(WORKSPACE)
+        self.seen["loaders"] = [loader_said(loader) for loader in self.loaders]
+        found = {"capture": capture(data=self.request["data"]), "seen": self.seen}
+        fsops.write_file(Path(self.request["out"]), json.dumps(found).encode())
+        if probe:
+            for said, loader in zip(self.seen["loaders"], self.loaders, strict=True):
+                said["probe"] = probe_loader(loader)
+            self.seen["kernels"] = _kernels(self.loaders)
+            fsops.write_file(Path(self.request["out"]), json.dumps(found).encode())
+
+    def loader(self, loader: Any) -> None:
+        """Remember a loader that is iterated."""
+        if not self._done and len(self.loaders) < _LOADERS and not any(loader is known for known in self.loaders):
+            self.loaders.append(loader)
+
+    def step(self) -> None:
+        """Count a step of an optimizer, and end the process when it is the last that is wanted."""
+        self._steps += 1
+        if self._steps == self.request["steps"]:
+            self.end(f"after {self._steps} step{'s' if self._steps > 1 else ''} of an optimizer")
+
+    def watch_seeds(self) -> None:
+        """See who seeds Python's and NumPy's global generators; they do not say it themselves."""
+        self.seen["seeded"] = {"random": False, "numpy": False}
+        for name, module, names in (
+            ("random", random, ("seed", "setstate")),
+            ("numpy", np.random, ("seed", "set_state")),
+        ):
+            for function in names:
+                setattr(module, function, self._counted(name, getattr(module, function)))
+        made, installed = np.random.default_rng, tuple({sysconfig.get_path("purelib"), sysconfig.get_path("stdlib")})
+
+        def watched(seed: Any = None) -> Any:
+            caller = traceback.extract_stack(limit=2)[0]
+            place = f"{Path(caller.filename).name}:{caller.lineno}"
+            known = self.seen["generators"]
+            if (
+                seed is None
+                and not caller.filename.startswith(installed)
+                and place not in known
+                and len(known) < _SHOWN
+            ):
+                known.append(place)
+            return made(seed)
+
+        np.random.default_rng = watched
+
+    def _counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def seed(*args: Any, **options: Any) -> Any:
+            given = [*args, *options.values()]
+            self.seen["seeded"][name] = bool(given) and given[0] is not None
+            return function(*args, **options)
+
+        return seed
+
+    def watch_torch(self) -> None:
+        """Put hooks into PyTorch as soon as the script has imported it."""
+        sys.meta_path.insert(0, Finder("torch", self._hook))
+
+    def _hook(self, torch: Any) -> None:
+        optimizer = sys.modules["torch.optim.optimizer"]
+        optimizer.register_optimizer_step_post_hook(lambda *_: self.step())
+        loader, iterate, watch = torch.utils.data.DataLoader, torch.utils.data.DataLoader.__iter__, self
+
+        def watched(self: Any) -> Any:
+            watch.loader(self)
+            return iterate(self)
+
+        loader.__iter__ = watched
+        at_start = getattr(torch.cuda, "_lazy_call", None)  # the only call at that moment
+        if torch.version.cuda and at_start is not None and not torch.cuda.is_initialized():
+            at_start(self._cuda_starts)
+
+    def _cuda_starts(self) -> None:
+        self.seen["workspace_at_start"] = os.environ.get(WORKSPACE)
+
+
+class Finder(MetaPathFinder):
+    """Finds one module as Python would, and calls `then` with it when it is imported."""
+
+    def __init__(self, name: str, then: Callable[[Any], None]) -> None:
+        self.name = name
+        self.then = then
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        """Return the module's own spec, whose loader tells."""
+        if name != self.name:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def executed(module: Any) -> None:
+                execute(module)
+                if self in sys.meta_path:  # not before: who only asks whether there is such a module uses nothing up
+                    sys.meta_path.remove(self)
+                    self.then(module)
+
+            spec.loader.exec_module = executed  # type: ignore[method-assign]
+        return spec
+
+
+def _kernels(loaders: list[Any]) -> dict[str, Any]:
+    """Compute what kernels do at the largest batch of the training."""
+    sizes = [size for loader in loaders if isinstance(size := getattr(loader, "batch_size", None), int)]
+    try:
+        return kernels(batch=min(max(sizes, default=_BATCH), _BATCH_MOST))
+    except Exception as error:  # noqa: BLE001  a GPU without memory, say
+        return {"kernels": {"missing": str(error).partition("\n")[0]}}
+
+
+def main() -> None:
+    """Run what the request says: argv is [request as JSON, script or -m module, its arguments]; no script: none."""
+    request = json.loads(sys.argv[1])
+    words = sys.argv[2:]
+    watch = Observer(request)
+    if not words:
+        _alone(watch)
+    run(watch, words)
+
+
+def run(watch: Observer, words: list[str]) -> None:
+    """Run a script or -m module with its arguments, watched; the process ends with it."""
+    watch.seen["ran"] = True
+    watch.watch_seeds()
+    watch.watch_torch()
+    if seconds := watch.request["seconds"]:
+        said = [f"after {seconds:g} s"]
+        timer = threading.Timer(seconds, watch.end, said, {"probe": False})  # the script goes on beside it
+        timer.daemon = True
+        timer.start()
+    try:
+        text, module = _main(words)
+        sys.modules["__main__"] = module  # and it stays there: a script is judged when it has ended, too
+        exec(text, module.__dict__)
+    except SystemExit as error:
+        watch.end("at its end", _code(error))
+    except BaseException as error:  # noqa: BLE001  it is the script's, and is shown as Python would
+        below = error.__traceback__.tb_next if error.__traceback__ is not None else None
+        traceback.print_exception(type(error), error, below)
+        watch.end("where it raised", 1)
+    watch.end("at its end")
+
+
+def _main(words: list[str]) -> tuple[CodeType, ModuleType]:
+    """Return the code of a script, or of -m and a module, and the module ``__main__`` that it runs in."""
+    module = ModuleType("__main__")
+    if words[0] != "-m":
+        sys.argv = words
+        _look_in(Path(words[0]).resolve().parent)
+        module.__file__ = str(Path(words[0]).absolute())
+        with io.open_code(module.__file__) as file:
+            return compile(file.read(), module.__file__, "exec"), module
+    _look_in(Path.cwd())
+    spec = find_spec(words[1])
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = find_spec(f"{words[1]}.__main__")
+    loader: Any = getattr(spec, "loader", None)
+    text = loader.get_code(spec.name) if spec is not None and hasattr(loader, "get_code") else None
+    if spec is None or text is None:
+        msg = f"No module named {words[1]}"
+        raise ModuleNotFoundError(msg)
+    sys.argv = [spec.origin or words[1], *words[2:]]
+    module.__spec__, module.__package__, module.__loader__ = spec, spec.parent, spec.loader
+    module.__file__ = spec.origin
+    return text, module
+
+
+def _look_in(folder: Path) -> None:
+    """Let imports look into a folder first, as Python does for a script there."""
+    if not sys.flags.safe_path:
+        sys.path.insert(0, str(folder))
+
+
+def _alone(watch: Observer) -> None:
+    """Judge what a script of this environment would start with."""
+    from datacheck.plugins import has, resolve  # noqa: PLC0415  PyTorch is imported where it is installed
+
+    if has("torch"):
+        resolve("torch")
+    made = watch.request.get("loader")
+    if made:
+        _look_in(Path.cwd())
+        watch.loader(resolve(made)())
+    watch.end("before any script")
+
+
+def _code(error: SystemExit) -> int:
+    return error.code if isinstance(error.code, int) else int(error.code is not None)

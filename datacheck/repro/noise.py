@@ -1,0 +1,227 @@
+"""How far runs of one version lie apart, and whether another run lies outside of that."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from datacheck.repro.recorded import Line, Run, read_run
+from datacheck.repro.run_diff import by_step, number, warnings_of
+from datacheck.repro.sections import json_differences, of_start
+from datacheck.repro.steps import began
+
+LEAST = 3  # repeats
+Place: TypeAlias = tuple[int | None, int]  # a step, and which of several there; None: which of all
+Series: TypeAlias = dict[Place, float]
+_SAME = {"config", "code", "packages", "native", "hardware", "flags", "data"}
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One metric over the repeats, and in the run that is held against them.
+
+    Args:
+        name: of the metric ("val loss").
+        at: which evaluation of B, from 0; None: the last one, or the last step, that as many repeats as possible have.
+        low, high: its range over the repeats; NaN where one of them is not finite.
+        value: in B.
+        repeats: how many have it.
+    """
+
+    name: str
+    at: int | None
+    low: float
+    high: float
+    value: float
+    repeats: int
+
+    @property
+    def inside(self) -> bool:
+        """Whether B lies within the range."""
+        return self.low <= self.value <= self.high
+
+    @property
+    def enough(self) -> bool:
+        """Whether enough repeats have it, and finite numbers, to say whether B lies outside."""
+        return self.repeats >= LEAST and math.isfinite(self.low)
+
+
+@dataclass
+class Noise:
+    """The noise floor.
+
+    Args:
+        runs: the repeats, each once.
+        b: the run that is held against them.
+        final: of each metric its last value.
+        each: of each metric every evaluation.
+        warnings: why the repeats may be none, and what makes figures doubtful, by run.
+    """
+
+    runs: list[Run]
+    b: Run
+    final: list[Spread]
+    each: list[Spread]
+    warnings: dict[str, list[str]]
+
+    @property
+    def enough(self) -> bool:
+        """Whether anything can be said."""
+        return len(self.runs) >= LEAST and bool(self.judged) and not self.itself
+
+    @property
+    def itself(self) -> str:
+        """Which of the repeats B is; empty where it is none."""
+        return next((f"A{i}" for i, run in enumerate(self.runs, 1) if _same_run(run, self.b)), "")
+
+    @property
+    def judged(self) -> list[Spread]:
+        """Final metrics that enough repeats have."""
+        return [spread for spread in self.final if spread.enough]
+
+    @property
+    def outside(self) -> list[Spread]:
+        """Final metrics of B that lie outside of the repeats."""
+        return [spread for spread in self.judged if not spread.inside]
+
+    @property
+    def headline(self) -> str:
+        """What can be said, in one or two sentences."""
+        count = len(self.runs)
+        if count < LEAST:
+            said = "1 repeat" if count == 1 else f"{count} repeats"
+            return f"nothing can be said: {said} of A; with fewer than {LEAST} their spread is not known"
+        if self.itself:
+            return f"nothing can be said: B is {self.itself} itself, and lies within its own repeats"
+        if not self.final:
+            return "nothing can be said: the runs have no metric and no loss in common"
+        if not self.judged:
+            return f"nothing can be said: no metric has finite numbers in {LEAST} repeats or more"
+        count = min(spread.repeats for spread in self.judged)
+        chance = 2 / (count + 1)
+        names = ", ".join(spread.name for spread in self.outside)
+        said = f"B lies outside of the {count} repeats in {names}" if names else f"B lies within the {count} repeats"
+        rule = f"of two equal versions one lies outside of {count} repeats in {chance:.0%} of cases, for each metric"
+        return f"{said}. By chance alone {rule}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it as JSON values."""
+        return {
+            "repeats": [str(run.path) for run in self.runs],
+            "b": str(self.b.path),
+            "enough": self.enough,
+            "headline": self.headline,
+            "final": [_spread(spread) for spread in self.final],
+            "evaluations": [_spread(spread) for spread in self.each],
+            "warnings": self.warnings,
+        }
+
+
+def _spread(spread: Spread) -> dict[str, Any]:
+    low, high, value = (one if math.isfinite(one) else str(one) for one in (spread.low, spread.high, spread.value))
+    return {
+        "name": spread.name, "evaluation": spread.at, "low": low, "high": high, "b": value,
+        "inside": spread.inside if spread.enough else None, "repeats": spread.repeats,
+    }  # fmt: skip
+
+
+def noise_floor(repeats: Sequence[Path], b: Path, *, ignore: Sequence[str] = ()) -> Noise:
+    """Return the range of each metric over repeats of a run, and where B lies.
+
+    Args:
+        repeats: runs of one version, three or more for an answer.
+        b: the run that is held against them.
+        ignore: names in which repeats may differ ("config.seed").
+
+    Raises:
+        UsageError: one of them is no recorded run.
+    """
+    given, other = [read_run(path) for path in repeats], read_run(b)
+    first = [next(i for i, one in enumerate(given) if _same_run(one, run)) for run in given]
+    runs = [run for i, run in enumerate(given) if first[i] == i]
+    warnings = _warned(runs, other, ignore)
+    said = [f"{given[i].path} is {given[one].path} again, and counts once" for i, one in enumerate(first) if one != i]
+    stepwise = len({began(run, min(run.traces)) for run in [*runs, other]}) > 1  # else epochs may have other lengths
+    series = [_series(run, stepwise=stepwise) for run in runs]
+    final, each = [], []
+    for name, values in _series(other, stepwise=stepwise).items():
+        have = [found[name] for found in series if found.get(name)]
+        if not have:
+            continue
+        counts = {place: sum(place in one for one in have) for place in values}
+        most = max(counts.values())
+        places = {place: at for at, (place, count) in enumerate(counts.items()) if count == most > 0}
+        said += _unequal(name, have, values, next(reversed(places), None), len(runs))
+        if places:
+            final.append(_of(name, None, have, next(reversed(places)), values))
+        if name != "loss":
+            each += [_of(name, at, have, place, values) for place, at in places.items()]
+    return Noise(runs, other, final, each, warnings | ({"all": said} if said else {}))
+
+
+def _unequal(name: str, have: Sequence[Series], b: Series, last: Place | None, runs: int) -> Iterator[str]:
+    """Yield in what the repeats that have a metric, and B, are not alike, and where it is taken."""
+    counts = [len(one) for one in have]
+    if any(one.keys() != b.keys() for one in have):
+        what = "steps" if name == "loss" else "evaluations"
+        in_a = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
+        taken = "they have no step in common"
+        if last is not None:
+            taken = f"taken after {last[1] + 1:,}" if last[0] is None else f"taken at step {last[0]:,}"
+        yield f"{name}: {in_a} {what} in A, {len(b):,} in B; {taken}"
+    if len(have) < runs:
+        yield f"{name}: only {len(have)} of {runs} repeats have it"
+
+
+def _same_run(one: Run, other: Run) -> bool:
+    """Tell whether two folders hold one run: the same folder, or a copy, whose process began at the same moment."""
+    if os.path.realpath(one.path) == os.path.realpath(other.path):
+        return True
+    moments = [_moment(run) for run in (one, other)]
+    return None not in moments and next(json_differences(*moments), None) is None
+
+
+def _moment(run: Run) -> Any:
+    process = run.environment.get("process")
+    said = process.get("volatile") if isinstance(process, Mapping) else None
+    return said if isinstance(said, Mapping) and {"pid", "host", "time", "seconds"} <= {*said} else None
+
+
+def _of(name: str, at: int | None, have: Sequence[Series], place: Place, b: Series) -> Spread:
+    repeats, value = [one[place] for one in have if place in one], b[place]
+    finite = all(map(math.isfinite, repeats))
+    low, high = (min(repeats), max(repeats)) if finite else (math.nan, math.nan)
+    return Spread(name, at, low, high, value, len(repeats))
+
+
+def _series(run: Run, *, stepwise: bool) -> dict[str, Series]:
+    """Return the numbers of each metric, of the lowest rank, and the loss of each step."""
+    rank = min(run.traces)
+    found: dict[str, Series] = {}
+    for (of, name), lines in run.evaluations.items():
+        for place, line in _placed(lines, stepwise=stepwise) if of == rank else ():
+            for metric, said in line["values"].items():
+                if (value := number(said)) is not None:
+                    found.setdefault(f"{name} {metric}", {})[place] = value
+    for place, line in _placed(run.traces[rank].of("step"), stepwise=stepwise):
+        if (value := number(line.get("loss"))) is not None:
+            found.setdefault("loss", {})[place] = value
+    return found
+
+
+def _placed(lines: Iterable[Line], *, stepwise: bool) -> Iterator[tuple[Place, Line]]:
+    return by_step(lines) if stepwise else (((None, i), line) for i, line in enumerate(lines))
+
+
+def _warned(runs: list[Run], b: Run, ignore: Sequence[str]) -> dict[str, list[str]]:
+    names = [f"A{i}" for i in range(1, len(runs) + 1)]
+    found = {name: warnings_of(run) for name, run in zip([*names, "B"], [*runs, b], strict=True)}
+    for name, run in zip(names[1:], runs[1:], strict=True):
+        unlike = [section.name for section in of_start(runs[0], run, ignore) if section and section.name in _SAME]
+        if unlike:
+            found[name].append(f"differs from A1 in {', '.join(unlike)}: is it a repeat?")
+    return {name: said for name, said in found.items() if said}

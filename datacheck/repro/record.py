@@ -1,0 +1,530 @@
+"""Which rank of how many a process is, and a name for the run that all of them know."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import enum
+import json
+import math
+import os
+import sys
+import types
+import warnings
+from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import StorageError, UsageError
+from datacheck.plugins import require
+from datacheck.repro import tensors
+from datacheck.repro.process import credential, names_password, names_secret
+from datacheck.repro.recorded import CONFIG, ENVIRONMENT, VERSION, trace_name
+from datacheck.repro.sampler_observer import Array, Order, Watch, as_indices, count_unique
+from datacheck.repro.tensors import RandomStates, digest_batch, hex_of, whole, whole_or_none
+from datacheck.runtime.fsops import make_directory, write_file
+from datacheck.runtime.hashing import canonical_json, digest64, digest_array, digest_bytes
+
+
+def place() -> tuple[int, int]:
+    """Return rank and number of ranks."""
+    distributed = require("torch", "torch").distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    rank, world = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
+    return (int(rank), int(world)) if rank.isdecimal() and world.isdecimal() else (0, 1)
+
+
+def agreed(name: str | None, world: int) -> str:
+    """Return the name of the run, the same on all ranks."""
+    distributed = require("torch", "torch").distributed
+    if name is not None:
+        return name
+    now = datetime.datetime.now(datetime.UTC)
+    said = [f"{now:%Y%m%d-%H%M%S}-{os.urandom(3).hex()}"]
+    if world > 1:
+        if not (distributed.is_available() and distributed.is_initialized()):
+            msg = f"{world} ranks and no process group: record behind init_process_group, or give all the same name="
+            raise UsageError(msg)
+        distributed.broadcast_object_list(said, src=0)
+    return said[0]
+
+
+_DEPTH = 64
+
+
+def resolved(config: Any) -> Any:
+    """Return a configuration as JSON values, the same for equal configurations.
+
+    Args:
+        config: a mapping (OmegaConf's are), dataclass, argparse.Namespace, or what they hold.
+
+    Notes:
+        Paths, enumerations, NumPy numbers, dtypes and devices become texts or numbers, functions and classes their
+        names, sets sorted lists, arrays digests; NaN and infinity {"float": "nan"}, whole numbers of 64 bits and more
+        {"int": "0x..."}. Anything else becomes {"type": its type}: two such values look equal. A text is not written
+        that is under a name such as ``hub_token`` at any level, or looks like a credential; nor a whole number under
+        the name of a password.
+    """
+    return _plain(config, "", ())
+
+
+def _plain(value: Any, name: str, within: tuple[int, ...]) -> Any:  # noqa: PLR0911  one return for each kind
+    if _hidden(value, name):
+        return {"secret": True}
+    if isinstance(value, enum.Enum):
+        return value.name
+    if value is None or isinstance(value, bool | int | float | str):
+        return _number(value) if isinstance(value, int | float) else value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, np.generic):
+        held = value.item()  # longdouble gives itself
+        known = not isinstance(held, np.generic)
+        return _plain(held, name, within) if known else {"type": _type(value), "text": str(value)}
+    if isinstance(value, types.FunctionType | types.BuiltinFunctionType | type):
+        return f"{value.__module__}.{value.__qualname__}"
+    if id(value) in within or len(within) > _DEPTH:
+        return {"type": _type(value), "within": "itself" if id(value) in within else "too many levels"}
+    return _held(value, name, (*within, id(value)))
+
+
+def _hidden(value: Any, name: str) -> bool:
+    """Tell what is not written: texts and bytes by name or looks, whole numbers under the name of a password."""
+    if isinstance(value, str | bytes | bytearray):
+        return names_secret(name) or (isinstance(value, str) and credential(value))
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and names_password(name)
+
+
+def _held(value: Any, name: str, within: tuple[int, ...]) -> Any:
+    if dataclasses.is_dataclass(value):
+        value = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
+    elif isinstance(value, argparse.Namespace | types.SimpleNamespace):
+        value = vars(value)
+    elif callable(getattr(value, "model_dump", None)):  # pydantic
+        value = _dumped(value)
+    if isinstance(value, Mapping):
+        hidden = names_secret(name)
+        return {str(key): _item(value, key, name if hidden else str(key), within) for key in value}
+    if isinstance(value, Set):
+        return sorted((_plain(item, name, within) for item in value), key=canonical_json)
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
+        return [_item(value, i, name, within) for i in range(len(value))]
+    return _other(value)
+
+
+def _dumped(model: Any) -> Any:
+    try:
+        return model.model_dump()
+    except Exception as error:
+        if "KeyboardInterrupt" in str(error):  # pydantic makes an error of its own of it, at times without a cause
+            raise KeyboardInterrupt from error
+        return {"type": _type(model), "unresolved": type(error).__name__}
+
+
+def _item(held: Any, key: Any, name: str, within: tuple[int, ...]) -> Any:
+    try:
+        item = held[key]
+    except Exception as error:  # noqa: BLE001  an interpolation of OmegaConf that leads nowhere
+        return {"unresolved": type(error).__name__}
+    return _plain(item, name, within)
+
+
+def _other(value: Any) -> Any:
+    kind = _type(value)
+    if kind in {"torch.dtype", "torch.device", "torch.Size"} or kind.startswith("numpy.dtype"):
+        return str(value)
+    if isinstance(value, bytes | bytearray):
+        return {"bytes": len(value), "digest": digest_bytes(value)}
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return {"dtype": value.dtype.str, "shape": list(value.shape), "digest": digest_array(value)}
+    return {"type": kind}
+
+
+def _number(value: float) -> Any:
+    if isinstance(value, int):
+        return value if value.bit_length() < 64 else {"int": hex(value)}  # most that read JSON would lose digits
+    return float(value) if math.isfinite(value) else {"float": str(float(value))}
+
+
+def _type(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+_OTHERS = (
+    "batches have another number of samples than the sampler gave out for them: their indices are not written, and "
+    "where batches were left out those of others are wrong"
+)
+_LINE = json.JSONEncoder(separators=(",", ":"))
+
+
+class Recorder:
+    """Writes ``folder/name/`` while a model is trained: environment, configuration, and a line of digests per step.
+
+    Args:
+        folder: where runs lie.
+        config: what the run was asked to do: dict, dataclass, OmegaConf, argparse.Namespace (`resolved`).
+        model: the module; its weights are digested at the start and every `every` steps.
+        optimizer: one, or several. Gradients are read when `step` of it is called, after unscaling and clipping.
+        loader: the DataLoader or CachedLoader of the loop: its sampler says which samples a batch has.
+        scaler: a GradScaler, whose scale is written.
+        data: files, folders or caches that are trained on; their digests belong to the environment.
+        name: of the run; None: the time and six random digits.
+        every: after how many steps gradients, weights and the state of the optimiser are digested, 1 or more: at the
+            first update from each step on whose number can be divided by it.
+        index_key: where a batch holds the indices of its samples (``batch[index_key]``).
+        first_step: number of the first step, of a run that goes on.
+
+    Raises:
+        UsageError: a value is out of range; the folder holds this run already; several ranks and no process group yet;
+            it is entered a second time, or a step comes before it is entered.
+        StorageError: the folder cannot be written.
+
+    Notes:
+        Nothing is drawn from a random generator, no tensor is changed, and of those in main memory only what is not
+        contiguous is copied. What lies on a device is folded there to 8 bytes, for which the call waits. A line is
+        one write, so a killed run loses its last line at most; a disk that takes no more ends the recording with a
+        warning, not the training.
+        Every rank writes a file of its own into the same folder; a fork of the process records nothing.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], *, config: Any = None, model: Any = None, optimizer: Any = None,
+        loader: Any = None, scaler: Any = None, data: Sequence[str | os.PathLike[str]] = (), name: str | None = None,
+        every: int = 50, index_key: Any = None, first_step: int = 0,
+    ) -> None:  # fmt: skip
+        every, first_step = whole("every", every, 1), whole("first_step", first_step)
+        if name is not None and (not name or name != Path(name).name or name in {".", ".."}):
+            msg = f"name={name!r} is no name of one folder"
+            raise UsageError(msg)
+        if isinstance(data, str | os.PathLike):
+            data = [data]
+        self._folder, self._name, self._data = Path(folder), name, list(data)
+        self._config, self._model, self._scaler, self._random = config, model, scaler, RandomStates()
+        given = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
+        self._optimizers = [getattr(one, "optimizer", one) for one in given if one is not None]  # as frameworks wrap it
+        for one in self._optimizers:
+            if not hasattr(one, "register_step_pre_hook"):
+                msg = f"{type(one).__name__} has no register_step_pre_hook; an optimizer of torch.optim is wanted"
+                raise UsageError(msg)
+        self._loader, self._every, self._index_key, self._step = loader, every, index_key, first_step
+        self.path: Path | None = None
+        self._file: int | None = None
+        self._process = 0
+        self._hooks: list[Any] = []
+        self._watch: Watch | None = None
+        self._order: Order | None = None
+        self._line: dict[str, Any] = {}  # what is known of the step that is under way
+        self._indices: Any = None
+        self._by_rows: bool | None = None  # whether a batch has as many rows as indices; None: none came yet
+        self._inputs: int | None = None
+        self._updated: dict[int, int] = {}  # of each optimiser the last step at which it made an update
+        self._made: set[int] = set()  # optimisers that made one at this step
+        self._taken: set[int] = set()  # optimisers whose gradients of this update were read
+        self._told: set[str] = set()  # notes
+        self._due = False
+        self._environment: dict[str, Any] | None = None  # of rank 0
+        self._modules = 0  # that were loaded when the environment was looked at
+        self._first = self._step
+
+    # ------------------------------------------------------------------------------------------ begin and end
+
+    def __enter__(self) -> Recorder:
+        if self.path is not None:
+            msg = f"{self.path}: a Recorder records one run, and this one has begun it. Make another for the next."
+            raise UsageError(msg)
+        rank, world = place()
+        path = self._folder / agreed(self._name, world)
+        make_directory(path, sync=False)
+        self._process = os.getpid()
+        trace = path / trace_name(rank)
+        try:
+            self.path = path
+            self._file = _new(trace)
+            self._begin(path, rank, world)
+            return self  # noqa: TRY300  an interrupt may come here, too
+        except BaseException:  # nothing was recorded: the name can be given again
+            if self._file is not None:
+                trace.unlink(missing_ok=True)
+            self._let_go()
+            self._close()
+            self.path = None
+            raise
+
+    def _begin(self, path: Path, rank: int, world: int) -> None:
+        if rank == 0:
+            from datacheck.repro.captures import capture  # noqa: PLC0415  looks at all that is loaded
+
+            self._environment = capture(data=self._data)
+            self._modules = len(sys.modules)
+            _write_json(path / ENVIRONMENT, self._environment)
+            _write_json(path / CONFIG, {"version": VERSION, "config": resolved(self._config)})
+        self._write({"kind": "start", "rank": rank, "world": world} | self._started())
+        for one in self._optimizers:
+            self._hooks += [one.register_step_pre_hook(self._before), one.register_step_post_hook(self._after)]
+        if self._loader is not None:
+            self.watch(self._loader)
+
+    def _started(self) -> dict[str, Any]:
+        groups = [group for one in self._optimizers for group in one.param_groups]
+        return {
+            "version": VERSION,
+            "every": self._every,
+            "first": self._step,
+            "weights": tensors.digest_each(self._weights()),
+            "optimizer": [tensors.digest_state(one) for one in self._optimizers],
+            "hyper": [resolved({k: v for k, v in group.items() if k != "params"}) for group in groups],
+            "kinds": [type(one).__name__ for one in self._optimizers],
+        }
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._let_go()
+        try:
+            self._close_epoch()
+            self._write({"kind": "end", "step": self._step, "status": "done" if kind is None else kind.__name__})
+        finally:
+            self._close()
+        self._look_again(ended=True)  # takes a moment, in which an impatient Ctrl-C may come
+
+    def _let_go(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        if self._watch is not None:
+            self._watch.close()
+
+    def _close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                os.close(file)
+            except OSError as error:  # a disk on a network may say so late
+                self._lost(error)
+
+    def watch(self, loader: Any) -> None:
+        """Take the indices of batches from the sampler of this loader, from its next pass on."""
+        if self._watch is not None:
+            self._watch.close()
+        self._watch = loader if isinstance(loader, Watch) else Watch(loader)
+        self._write({"kind": "loader", "unseen": self._watch.why} | self._watch.facts)
+
+    # ------------------------------------------------------------------------------------------ a step
+
+    def input(self, batch: Any, indices: Any = None) -> None:
+        """Digest a batch now: for a loop that changes it in place before `step`, which is then given none.
+
+        Args:
+            batch: as it came from the loader: tensors, arrays, numbers, texts in any nesting.
+            indices: of its samples, where neither `loader` nor `index_key` says them.
+        """
+        given = self._watch.take() if self._watch is not None else None
+        if given is not None:
+            self._line["epoch"] = given[0]
+        said = indices if self._index_key is None else batch[self._index_key]
+        if said is not None:
+            self._indices = as_indices(said)
+        else:
+            self._indices = None if given is None else self._fitting(batch, given[1])
+        samples = _samples(batch) if self._indices is None else len(self._indices)
+        digest, self._inputs = digest_batch(batch, samples)
+        self._line["input"] = digest.text()
+        for kind in sorted(digest.opaque):
+            self.note(f"batches hold values of type {kind}, of which only the type is digested")
+        self._line["samples"] = samples
+        if self._indices is not None:
+            self._line["indices"] = f"{digest64(self._indices.data):016x}"
+
+    def _fitting(self, batch: Any, indices: Array | None) -> Array | None:
+        """Return the indices that a sampler gave out if they can be those of the batch.
+
+        Notes:
+            Their number says so, where that of the first batch did: not all batches have a row for each sample.
+        """
+        if indices is None:
+            return None
+        count = len(indices)
+        fits = any(tensors.shape_of(value)[:1] == (count,) for _, value in tensors.parts(batch))
+        if self._by_rows is None:
+            apart = isinstance(batch, list | tuple) and len(batch) == count  # perhaps one picture for each
+            self._by_rows = fits and not apart
+        if not self._by_rows or fits:
+            return indices
+        self.note(_OTHERS)
+        return None
+
+    def step(self, batch: Any = None, loss: Any = None, *, indices: Any = None, epoch: int | None = None) -> None:
+        """Write the line of a step: once for each batch, after `optimizer.step` where there was one.
+
+        Args:
+            batch: what was trained on; None where `input` was called.
+            loss: the one number that was trained on.
+            indices: as of `input`.
+            epoch: which; None: the pass over `loader`, else as before.
+
+        Raises:
+            UsageError: the loss is not one number, the epoch no whole one.
+        """
+        self._check_entered()
+        epoch = whole_or_none("epoch", epoch)
+        if batch is not None:
+            self.input(batch, indices)
+        line, self._line = self._line, {}
+        if epoch is None:
+            epoch = line.get("epoch", 0 if self._order is None else self._order.epoch)
+        line |= {"epoch": epoch, "updates": line.get("updates", 0)}
+        if loss is not None:
+            line["loss"] = hex_of(loss, "loss")
+        line["random"] = self._random.digests()
+        if self._scaler is not None:
+            line["scale"] = float(self._scaler.get_scale()).hex()
+        if self._due and line["updates"] if self._optimizers else self._step % self._every == 0:
+            line["params"] = tensors.digest_tensors(self._weights())
+            line["optimizer"] = " ".join(map(tensors.digest_state, self._optimizers))
+            self._due = False
+        if self._order is None or self._order.epoch != epoch:
+            self._close_epoch()
+            self._order = Order(epoch)
+        self._order.add(self._indices, self._inputs)
+        self._indices = self._inputs = None
+        self._taken.clear()
+        self._updated |= dict.fromkeys(self._made, self._step)
+        self._made.clear()
+        self._write({"kind": "step", "step": self._step} | line)
+        self._step += 1
+        if self._step == self._first + 1 or ("params" in line and len(sys.modules) != self._modules):
+            self._look_again()
+
+    def gradients(self, optimizer: Any) -> None:
+        """Digest the gradients that `optimizer` is about to use; its hooks do so by themselves where they can."""
+        optimizer = getattr(optimizer, "optimizer", optimizer)
+        line, found = self._line, tensors.gradients_of(optimizer)
+        _more(line, "grad_norm", tensors.norm([gradient for _, gradient in found]).hex())
+        rates = [resolved(float(group["lr"])) for group in optimizer.param_groups if "lr" in group]
+        line["lr"] = [*line.get("lr", []), *rates]
+        before = self._updated.get(id(optimizer), self._first - 1)
+        if self._step // self._every > before // self._every:
+            _more(line, "grads", tensors.digest_tensors(found))
+            self._due = True
+        self._taken.add(id(optimizer))
+
+    def _before(self, optimizer: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        # a closure computes them later; a framework that calls `gradients` itself has had them read
+        if not any(map(callable, given)) and named.get("closure") is None and id(optimizer) not in self._taken:
+            self.gradients(optimizer)
+
+    def _after(self, optimizer: Any, *_: object) -> None:
+        if id(optimizer) not in self._taken:
+            self.gradients(optimizer)
+        self._taken.discard(id(optimizer))
+        self._made.add(id(optimizer))
+        self._line["updates"] = self._line.get("updates", 0) + 1
+
+    def note(self, said: str) -> None:
+        """Write down, once, what could not be seen or digested.
+
+        Args:
+            said: what it is, in one sentence; `repro diff` warns of it.
+        """
+        if said not in self._told:
+            self._told.add(said)
+            self._write({"kind": "note", "said": said})
+
+    # ------------------------------------------------------------------------------------------ evaluations
+
+    def evaluation(self, name: str, values: Mapping[str, Any], *, seen: Any = None, of: int | None = None) -> None:
+        """Write the metrics of an evaluation.
+
+        Args:
+            name: of the evaluation ("val").
+            values: numbers by name.
+            seen: how many different samples they are made of, or the indices of those.
+            of: how many there are.
+
+        Raises:
+            UsageError: a value is not one number, `of` no whole one, `seen` neither a whole one nor indices.
+        """
+        line = {str(name): hex_of(value, str(name)) for name, value in values.items()}
+        count = {"seen": count_unique(seen), "of": whole_or_none("of", of)}
+        epoch = None if self._order is None else self._order.epoch
+        self._write({"kind": "eval", "name": str(name), "step": self._step, "epoch": epoch, "values": line} | count)
+        if len(sys.modules) != self._modules:
+            self._look_again()
+
+    # ------------------------------------------------------------------------------------------ writing
+
+    def _weights(self) -> list[tuple[str, Any]]:
+        if self._model is not None:
+            return tensors.named_weights(self._model)
+        found = [parameter for one in self._optimizers for parameter in tensors.parameters_of(one)]
+        return [(str(i), parameter) for i, parameter in enumerate(found)]
+
+    def _look_again(self, *, ended: bool = False) -> None:
+        """Write down what was loaded since the environment was: much is imported when it is first used."""
+        if self._environment is None or self.path is None or not self._ours:
+            return
+        from datacheck.repro.captures import grow  # noqa: PLC0415  as in `__enter__`
+
+        self._modules = len(sys.modules)
+        if grow(self._environment, ended=ended):
+            try:
+                _write_json(self.path / ENVIRONMENT, self._environment)
+            except (OSError, StorageError) as error:
+                warnings.warn(f"{self.path / ENVIRONMENT}: {error}; what was loaded later is missing", stacklevel=3)
+
+    def _close_epoch(self) -> None:
+        if self._order is not None:
+            self._write({"kind": "epoch"} | self._order.line())
+            self._order = None
+
+    @property
+    def _ours(self) -> bool:
+        """Whether this is the process that is recorded: a fork of it has the files of its run, and no part in it."""
+        return os.getpid() == self._process
+
+    def _check_entered(self) -> None:
+        if self.path is None:
+            msg = "nothing is recorded yet: write the training into `with Recorder(...) as recorder:`"
+            raise UsageError(msg)
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        if self._file is None or not self._ours:
+            return
+        left = _LINE.encode(line).encode() + b"\n"
+        try:
+            while left:
+                left = left[os.write(self._file, left) :]
+        except OSError as error:
+            self._lost(error)
+            self._close()
+
+    def _lost(self, error: OSError) -> None:
+        why = (error.strerror or str(error)).lower()
+        warnings.warn(f"{self.path}: {why}; nothing is recorded from step {self._step} on", stacklevel=4)
+
+
+def _new(trace: Path) -> int:
+    try:
+        return os.open(trace, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    except FileExistsError:
+        msg = f"{trace}: a run is recorded there already. Give another name, or none."
+        raise UsageError(msg) from None
+    except OSError as error:
+        msg = f"{trace}: {(error.strerror or str(error)).lower()}. Choose another folder for the runs."
+        raise UsageError(msg) from error
+
+
+def _samples(batch: Any) -> int | None:
+    """Return the length of the first tensor or array that has one."""
+    shapes = (tensors.shape_of(value) for _, value in tensors.parts(batch))
+    return next((shape[0] for shape in shapes if shape), None)
+
+
+def _more(line: dict[str, Any], name: str, said: str) -> None:
+    line[name] = f"{line[name]} {said}" if name in line else said
+
+
+def _write_json(path: Path, value: Any) -> None:
+    write_file(path, json.dumps(value, sort_keys=True, indent=1).encode() + b"\n", sync=False, mode=0o644)

@@ -1,0 +1,453 @@
+"""Two recorded runs: what differs, in the order in which it explains a gap, and at which step they part."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from datacheck.repro.recorded import Line, Run, plain, read_run
+from datacheck.repro.sections import ORDER, Difference, Section, of_start, weights_equal
+from datacheck.repro.steps import CAUSES, Column, Parting, began, leading, meaning, pairs
+
+_LISTED = 1000  # differences of a section in JSON
+_RANKS = 10  # that are named
+
+
+@dataclass
+class RunDiff:
+    """What differs between two runs.
+
+    Args:
+        a, b: the runs.
+        sections: those of `ORDER` that apply, in that order.
+        partings: what the traces of each rank show.
+        column: the one that parts first, over all ranks.
+        meaning: what that means, in one sentence.
+        warnings: what makes the figures of either doubtful, by run.
+    """
+
+    a: Run
+    b: Run
+    sections: list[Section]
+    partings: list[Parting]
+    column: Column | None = None
+    meaning: str = ""
+    warnings: dict[str, list[str]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.first is not None
+
+    @property
+    def first(self) -> Section | None:
+        """The first section that differs; of what is seen in steps the one that parts first."""
+        differ = [section for section in self.sections if section]
+        if not differ or differ[0].name != "order" or differ[0].step is None:
+            return differ[0] if differ else None
+        start = min((parting.first for parting in self.partings if parting.first is not None), default=0)
+        began = {"initial weights": start}  # other weights are there before any order can part
+        return min(differ, key=lambda one: began.get(one.name, math.inf if one.step is None else one.step))
+
+    @property
+    def compared(self) -> int:
+        """How many steps both runs have, over all ranks."""
+        return sum(parting.compared for parting in self.partings)
+
+    @property
+    def nothing(self) -> bool:
+        """Whether nothing of the training itself is known of both: no step, no evaluation."""
+        told = [one for one in self.sections if one.name in {"step trace", "evaluations"}]
+        return bool(told) and all(one.unknown and not one for one in told)
+
+    @property
+    def cut(self) -> list[str]:
+        """Which of A and B were killed, or still run."""
+        return [name for name, run in (("A", self.a), ("B", self.b)) if {*run.traces} - {*run.ended}]
+
+    @property
+    def lacks(self) -> list[str]:
+        """What was not compared though a run had it: ranks, the environment, damaged lines, other digests."""
+        known = {rank for run in (self.a, self.b) for rank in (*run.traces, *run.missing)}
+        ranks = sorted(known - ({*self.a.traces} & {*self.b.traces}))
+        listed = ", ".join(map(str, ranks[:_RANKS])) + ", ..." * (len(ranks) > _RANKS)
+        said = [f"rank{'s' if len(ranks) > 1 else ''} {listed}"] if ranks else []
+        seen = [name for name, run in (("A", self.a), ("B", self.b)) if run.environment]
+        said += [f"the environment, which only {seen[0]} has"] if len(seen) == 1 else []
+        lost = sum(sum(_holes(self.a, self.b, one).values()) for one in self.partings)
+        said += [f"{lost:,} step{'s' if lost > 1 else ''} that one of them lacks"] * bool(lost)
+        other = sorted({name for one in self.partings for name in one.unlike - one.known})
+        said += [f"{', '.join(other)}, of which one was made on a device"] * bool(other)
+        return said + [f"{', '.join(names)}, which only {whose} has" for whose, names in self._alone.items() if names]
+
+    @property
+    def _alone(self) -> dict[str, list[str]]:
+        """What was recorded in only one of them where both have a step."""
+        found = {(whose, name) for one in self.partings for name, whose in one.alone.items() if name not in one.known}
+        steps = {whose: [name for name in CAUSES if (whose, name) in found] for whose in ("A", "B")}
+        return {whose: names + _more_evaluated(self, whose) for whose, names in steps.items()}
+
+    @property
+    def code(self) -> int:
+        """The exit code: 1 anything differs, 2 nothing does and not all of both could be compared, 0 they are equal."""
+        return 1 if self else 2 if self.nothing or self.cut or self.lacks else 0
+
+    @property
+    def headline(self) -> str:
+        """What is to be known first, in one sentence."""
+        if self.first is None and self.nothing:
+            return "nothing can be said: no step and no evaluation was recorded in both"
+        if self.first is None and self.cut:
+            made = [max(began(run, rank) + count for rank, count in run.steps.items()) for run in (self.a, self.b)]
+            who = (
+                "both" if made[0] == made[1] and len(self.cut) > 1 else min(self.cut, key=lambda x: made["AB".index(x)])
+            )
+            return f"equal as far as {who} came, step {min(made):,} of {max(made):,}: killed, or still running"
+        steps = f"{self.compared:,} steps" if self.compared else "no step"
+        if self.first is None and self.lacks:
+            return f"equal in what could be compared, {steps}; not compared: {'; '.join(self.lacks)}"
+        if self.first is None:
+            return f"no difference: what was recorded is equal, {steps} compared"
+        if self.first.name == "step trace" and self.first.note:
+            return self.first.note
+        weights = self.first.name == "order" and _named(self.sections, "initial weights")
+        also = ". The initial weights differ, too" if weights else ""
+        return f"{self.first.name} differs first: {_said(self.first)}{also}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it as JSON values."""
+        column = None if self.column is None else _column(self.column)
+        return {
+            "a": str(self.a.path),
+            "b": str(self.b.path),
+            "equal": {0: True, 1: False, 2: None}[self.code],
+            "headline": self.headline,
+            "first": None if self.first is None else self.first.name,
+            "sections": [_section(section) for section in self.sections],
+            "steps": {
+                "compared": self.compared,
+                "first": column,
+                "meaning": self.meaning,
+                "ranks": [_ranks(parting) for parting in self.partings],
+            },
+            "warnings": self.warnings,
+        }
+
+
+def _ranks(parting: Parting) -> dict[str, Any]:
+    columns = [_column(column) for column in parting.columns]
+    return {"rank": parting.rank, "compared": parting.compared, "only": parting.only, "columns": columns}
+
+
+def _section(section: Section) -> dict[str, Any]:
+    state = "different" if section else "unknown" if section.unknown else "same"
+    listed = [{"name": one.name, "a": one.a, "b": one.b} for one in section.differences[:_LISTED]]
+    return {
+        "name": section.name,
+        "state": state,
+        "count": len(section.differences),
+        "differences": listed,
+        "note": section.note or section.unknown,
+    }
+
+
+def _column(column: Column) -> dict[str, Any]:
+    return {
+        "name": column.name, "step": column.step, "equal_at": column.after, "epoch": column.epoch,
+        "rank": column.rank, "a": column.a, "b": column.b,
+    }  # fmt: skip
+
+
+def _said(section: Section) -> str:
+    if section.note:
+        return section.note
+    one = section.differences[0]
+    more = len(section.differences) - 1
+    a, b = sides(one)
+    return f"{one.name} is {a} in A and {b} in B" + (f", and {more:,} more" if more else "")
+
+
+def sides(one: Difference) -> tuple[str, str]:
+    """Return what either run has in few characters; of two records only what differs in them."""
+    if not (isinstance(one.a, dict) and isinstance(one.b, dict)):
+        return short(one.a), short(one.b)
+    names = [name for name in sorted({*one.a, *one.b}) if one.a.get(name) != one.b.get(name)]
+    said = [", ".join(f"{name} {short(side.get(name))}" for name in names) for side in (one.a, one.b)]
+    return said[0], said[1]
+
+
+def short(value: Any) -> str:
+    """Return a value in few characters."""
+    if value is None:
+        return "none"
+    if isinstance(value, dict) and isinstance(value.get("digest"), str):
+        value = f"{value.get('kind', 'digest')} {value['digest']}"
+    said = value if isinstance(value, str) else str(value)
+    return said if len(said) <= 48 else f"{said[:45]}..."
+
+
+def diff_runs(a: Path | Run, b: Path | Run, *, ignore: Sequence[str] = ()) -> RunDiff:
+    """Compare two recorded runs.
+
+    Args:
+        a, b: their folders.
+        ignore: names that may differ ("config.out", or "config" for all of it).
+
+    Returns:
+        A `RunDiff`, which is true where anything differs.
+
+    Raises:
+        UsageError: one of them is no recorded run.
+    """
+    a, b = (one if isinstance(one, Run) else read_run(one) for one in (a, b))
+    sections = of_start(a, b, ignore)
+    partings = pairs(a, b)
+    column, said = _first(a, b, partings)
+    sections += [_order(partings), _trace(a, b, partings, column, said), _evaluated(a, b)]
+    seeds = _named(sections, "seeds")
+    if seeds and not any(_named(sections, name) for name in ("order", "initial weights", "step trace")):
+        seeds.note, seeds.differences = "other random states, on which nothing that was recorded depends", []
+    sections = sorted((one for one in sections if one.name not in ignore), key=lambda one: ORDER.index(one.name))
+    warned = {"A": warnings_of(a), "B": warnings_of(b), "both": _unlike(a, b, partings)}
+    return RunDiff(a, b, sections, partings, column, said, {whose: said for whose, said in warned.items() if said})
+
+
+def _named(sections: Iterable[Section], name: str) -> Section | None:
+    found = next(section for section in sections if section.name == name)
+    return found if found else None
+
+
+def _first(a: Run, b: Run, partings: list[Parting]) -> tuple[Column | None, str]:
+    found = [(column, parting) for parting in partings if (column := leading(parting)) is not None]
+    if not found:
+        return None, ""
+    column, parting = min(found, key=lambda pair: pair[0].order)
+    return column, meaning(parting, column, weights_equal=weights_equal(a, b, parting.rank))
+
+
+def _order(partings: list[Parting]) -> Section:
+    """Return the section of the order: other indices, or the same samples at other places; what parts first on top."""
+    section = Section("order")
+    found = []
+    for parting in partings:
+        values = parting.column("input")
+        shuffled = values if values is not None and values.epoch in parting.shuffled else None
+        columns = [column for column in (parting.column("indices"), shuffled) if column is not None]
+        if columns:
+            found.append((min(columns, key=lambda column: column.order), parting))
+    found.sort(key=lambda pair: pair[0].order)
+    section.differences = [Difference(_at(column, partings), column.a, column.b) for column, _ in found]
+    if found:
+        column, parting = found[0]
+        section.step = column.step
+        section.note = f"{_where(column, partings)}: {meaning(parting, column, weights_equal=None)}"
+    elif not any({"indices", "input"} & parting.known for parting in partings):
+        section.unknown = "not recorded"
+    elif not any("indices" in parting.known for parting in partings):
+        section.unknown = "the indices of samples were not recorded"
+    return section
+
+
+def _at(column: Column, partings: list[Parting]) -> str:
+    rank = f" of rank {column.rank}" if len(partings) > 1 else ""
+    return f"step {column.step}{rank}, {column.name}"
+
+
+def _where(column: Column, partings: list[Parting]) -> str:
+    rank = f" of rank {column.rank}" if len(partings) > 1 else ""
+    epoch = "" if column.epoch is None else f" (epoch {column.epoch})"
+    return f"from step {column.step}{rank}{epoch} on"
+
+
+def _trace(a: Run, b: Run, partings: list[Parting], column: Column | None, said: str) -> Section:
+    section = Section("step trace")
+    found = [one for parting in partings for one in parting.columns if not one.name.startswith("random ")]
+    found.sort(key=lambda one: one.order)
+    section.differences = [Difference(_at(one, partings), one.a, one.b) for one in found]
+    if column is not None:
+        section.step = column.step
+        section.note = f"{column.name} differs first, {_where(column, partings)}: {said}"
+        return section
+    if not any(parting.known & {*CAUSES} for parting in partings):
+        section.unknown = "no step that both have"
+        if any(parting.compared for parting in partings):
+            section.unknown = "nothing of a step that both have recorded"
+    for one in partings:
+        ended = one.rank in a.ended and one.rank in b.ended  # what was killed is only shorter
+        follows = began(a, one.rank) != began(b, one.rank) and not one.compared  # one goes on where the other ended
+        if ended and not follows and not _alike(a, b, one):
+            here, there = (one.compared + one.only[whose] for whose in ("A", "B"))
+            section.differences.append(Difference(f"number of steps of rank {one.rank}", here, there))
+    return section
+
+
+def _evaluated(a: Run, b: Run) -> Section:
+    section = Section("evaluations")
+    here, there = a.evaluations, b.evaluations
+    compared = 0
+    for rank, name in sorted({*here} & {*there}):
+        others = dict(by_step(there[rank, name]))
+        for i, (place, one) in enumerate(by_step(here[rank, name])):
+            other = others.get(place, {"values": {}})
+            for metric in sorted({*one["values"]} & {*other["values"]}):
+                x, y = one["values"][metric], other["values"][metric]
+                compared += 1
+                if x != y:
+                    section.differences.append(Difference(f"{name} {metric}, evaluation {i}", _float(x), _float(y)))
+    if not compared:
+        section.unknown = "no metric that both have"
+    return section
+
+
+def _more_evaluated(found: RunDiff, whose: str) -> list[str]:
+    """Return which evaluations and metrics only one of both has, where both had begun."""
+    mine, others = (found.a, found.b) if whose == "A" else (found.b, found.a)
+    here, there = mine.evaluations, others.evaluations
+    said = []
+    for (rank, name), lines in here.items():
+        if rank not in others.traces:
+            continue
+        since = began(others, rank) if began(others, rank) > began(mine, rank) else -1
+        beside = dict(by_step(there.get((rank, name), [])))
+        placed = [(place, line) for place, line in by_step(lines) if place[0] > since]
+        if alone := sum(place not in beside for place, _ in placed):
+            said.append(f"{alone:,} evaluation{'s' if alone > 1 else ''} of {name}")
+        held = ({*line["values"]} - {*beside[place]["values"]} for place, line in placed if place in beside)
+        said += [f"{name} {metric}" for metric in sorted(set().union(*held))]
+    return list(dict.fromkeys(said))
+
+
+def _float(said: Any) -> Any:
+    value = number(said)
+    return said if value is None else repr(value)
+
+
+def _unlike(a: Run, b: Run, partings: list[Parting]) -> list[str]:
+    """Return what of the traces could not be held against each other."""
+    names = sorted(set().union(*(parting.unlike for parting in partings)))
+    said = [f"{', '.join(names)}: digested on a device in one run and in main memory in the other, not comparable"]
+    apart = {(began(a, parting.rank), began(b, parting.rank)) for parting in partings}
+    later = [
+        f"A began at step {one:,}, B at step {other:,}: nothing before step {max(one, other):,} was compared"
+        for one, other in sorted(apart)
+        if one != other
+    ]
+    return said * bool(names) + later + [_lost(counts) for one in partings if (counts := _holes(a, b, one))]
+
+
+def _holes(a: Run, b: Run, parting: Parting) -> dict[str, int]:
+    """Return how many steps each run alone has though the other must have made them; a Recorder leaves none out."""
+    return {whose: count for whose, count in parting.only.items() if count} if _alike(a, b, parting) else {}
+
+
+def _lost(counts: dict[str, int]) -> str:
+    said = ", ".join(f"{count:,} only {whose} has" for whose, count in counts.items())
+    return f"steps that were not compared: {said}; the lines of the other are damaged, or it began elsewhere"
+
+
+def _alike(a: Run, b: Run, parting: Parting) -> bool:
+    """Tell whether both made as many steps, as far as lines that are damaged let it be known."""
+    rank, last = parting.rank, parting.last
+    return last.get("A") == last.get("B") or began(a, rank) + a.steps[rank] == began(b, rank) + b.steps[rank]
+
+
+_CONSTANT = 3  # evaluations
+_CONSTANT_STEPS = 10
+_SHOWN = 5
+
+
+def warnings_of(run: Run) -> list[str]:
+    """Return a sentence for each thing that makes a run's figures doubtful."""
+    found = [*run.notes, *_ends(run), *_constant(run), *_partial(run), *_losses(run)]
+    unseen = [why for line in run.loaders if isinstance(why := line.get("unseen"), str) and why]
+    return [*found, *(f"sample indices were not seen: {why}" for why in unseen)]
+
+
+def by_step(lines: Iterable[Line]) -> Iterator[tuple[tuple[int, int], Line]]:
+    """Yield lines with their step, and their number at that step: a run that goes on has not the first ones."""
+    times: Counter[int] = Counter()
+    for line in lines:
+        yield (line["step"], times[line["step"]]), line
+        times[line["step"]] += 1
+
+
+def number(said: Any) -> float | None:
+    """Return the number that a trace writes as hex digits."""
+    try:
+        return float.fromhex(said) if isinstance(said, str) else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _ends(run: Run) -> Iterator[str]:
+    several = run.world > 1  # which goes over all ranks
+    for rank in run.traces:
+        whose = f" of rank {rank}" if several else ""
+        if rank not in run.ended:
+            yield f"the trace{whose} has no end: the run was killed, or still runs"
+        elif run.ended[rank] != "done":
+            yield f"the trace{whose} ends with {run.ended[rank]}"
+
+
+def _constant(run: Run) -> Iterator[str]:
+    """Tell metrics that are the same in all evaluations (102.152 mm for eight epochs)."""
+    told = set()
+    for (_, name), lines in run.evaluations.items():
+        if len(lines) < _CONSTANT:
+            continue
+        for metric in lines[0]["values"]:
+            said = [line["values"].get(metric) for line in lines[:_CONSTANT]]
+            if len(set(map(str, said))) > 1:
+                continue
+            said = [line["values"].get(metric) for line in lines]
+            if len(set(map(str, said))) == 1 and (name, metric) not in told:
+                told.add((name, metric))
+                value = number(said[0])
+                what = "no number" if value is None else f"{value:.6g}"
+                yield f"{name} {metric} is {what} in all {len(lines)} evaluations: is it the trained model?"
+
+
+def _partial(run: Run) -> Iterator[str]:
+    """Tell evaluations whose values are not made of every sample.
+
+    Where all ranks wrote equal values they were put together, and what the ranks saw counts together.
+    """
+    several = run.world > 1
+    by_name: dict[str, dict[int, list[Line]]] = defaultdict(dict)
+    for (rank, name), lines in run.evaluations.items():
+        by_name[name][rank] = lines
+    for name, ranks in by_name.items():
+        for lines in map(list, zip(*ranks.values(), strict=False)):
+            counted = [(line["seen"], line["of"]) for line in lines if _counts(line)]
+            if len(counted) < len(lines):
+                continue
+            alike = len(lines) > 1 and all(line["values"] == lines[0]["values"] for line in lines)
+            of = max(of for _, of in counted)
+            seen = sum(seen for seen, _ in counted) if alike else min(seen for seen, _ in counted)
+            if seen < of:
+                whose = f" on rank {min(ranks)}" if several and not alike else ""
+                yield f"{name}{whose} is made of {seen:,} of {of:,} samples"
+                break
+
+
+def _counts(line: Line) -> bool:
+    return type(line.get("seen")) is int and type(line.get("of")) is int
+
+
+def _losses(run: Run) -> Iterator[str]:
+    rank = min(run.traces)
+    said, count, constant = None, 0, True
+    broken = None
+    for line in run.traces[rank].of("step"):
+        loss = line.get("loss")
+        loss = loss if plain(loss) else "no number"
+        constant, said, count = constant and loss in (None, said or loss), said or loss, count + 1
+        value = number(loss)
+        if broken is None and (value is None or value - value != 0) and loss is not None:
+            broken = line["step"]
+    if broken is not None:
+        yield f"the loss is not finite from step {broken} on"
+    if constant and said is not None and count >= _CONSTANT_STEPS and broken is None:
+        yield f"the loss is the same number in all {count:,} steps"

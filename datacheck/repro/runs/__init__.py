@@ -1,1 +1,0 @@
-"""A recorded training run: `record` writes it as it happens, `read` reads what lies there."""

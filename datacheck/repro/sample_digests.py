@@ -1,0 +1,346 @@
+"""What files looked like when they were hashed: ``.datacheck/manifests/<data>.npz`` of the working folder.
+
+It saves reading and is never identity: whoever doubts it hashes again (``--deep``), whoever deletes it loses time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from datacheck.errors import MissingDependencyError, StorageError, UsageError
+from datacheck.model.finding import Progress, Tick
+from datacheck.model.row_keys import storable
+from datacheck.runtime import folders, fsops
+from datacheck.runtime.documents import Arrays
+from datacheck.runtime.hashing import canonical_json, digest_parts, digest_sample, digest_value
+from datacheck.runtime.machine import usable_cpus
+from datacheck.sources.roots import SETTLED_NS
+from datacheck.workers.wire import answers, text
+
+if TYPE_CHECKING:
+    from datacheck.model.sample import Block
+    from datacheck.schema.model import Schema
+    from datacheck.sources.base import Item, Source
+    from datacheck.sources.listing import Listing
+    from datacheck.sources.roots import Entries
+
+
+Array = np.ndarray[Any, Any]
+
+_FORMAT = 1
+_MOST_BYTES = 8 << 30  # some 120 bytes a file
+
+
+def place_of(root: Path, roots: Mapping[str, Path], only: str | None) -> Path:
+    """Return where the memory of these data lies."""
+    said = {name: os.path.realpath(path) for name, path in sorted(roots.items())}  # `resolve` raises of link loops
+    slot = digest_value([os.path.realpath(root), only, said])[:16]
+    return Path.cwd() / ".datacheck" / "manifests" / f"{slot}.npz"
+
+
+def recall(place: Path, listing: Listing) -> Array:
+    """Return the digests of files that have not changed since they were hashed: bytes (files), b"" of all others.
+
+    Notes:
+        See `sources.listing.carried` for what counts as unchanged; its ctime, too, must be 2 s older than the listing
+        that hashed it. A memory that cannot be read is none.
+    """
+    from datacheck.sources.listing import Listing, carried  # noqa: PLC0415  `datacheck.repro` is light
+
+    with contextlib.suppress(Exception):  # whatever is wrong with it: a damaged memory is as good as none
+        before = _entries(place)
+        # mtime can be set to anything; what changed less than this before it was seen may leave the same ctime again
+        before.digests[before.numbers[:, 4] - SETTLED_NS < before.numbers[:, 2]] = b""
+        return carried(listing, Listing(listing.root, before))
+    return np.zeros(len(listing.entries), "S32")
+
+
+def _entries(place: Path) -> Entries:
+    from datacheck.sources.roots import Entries  # noqa: PLC0415  as above
+
+    with Arrays(place, _MOST_BYTES) as arrays:
+        numbers, digests, octets = arrays["numbers"], arrays["digests"], arrays["paths"].tobytes()
+        count = octets.count(b"\0") + 1 if len(numbers) else 0  # before they become texts
+        sound = numbers.dtype == np.int64 and numbers.shape == (count, 5)
+        if int(arrays["format"]) != _FORMAT or not sound or digests.dtype != "S32" or digests.shape != (count,):
+            msg = f"{place}: not what this version writes"
+            raise ValueError(msg)
+        return Entries(octets.decode().split("\0") if count else [], numbers, digests)
+
+
+def remember(place: Path, listing: Listing) -> bool:
+    """Keep what is known of the files for the next time; return whether that could be written."""
+    entries = listing.entries
+    file = io.BytesIO()
+    paths = np.frombuffer("\0".join(entries.paths).encode(), np.uint8)
+    np.savez(
+        file, allow_pickle=False, format=np.int64(_FORMAT), paths=paths, numbers=entries.numbers,
+        digests=entries.digests,
+    )  # fmt: skip
+    try:
+        for folder in (place.parent.parent, place.parent):
+            folders.check_own(folder, "")
+        fsops.make_directory(place.parent, sync=False)
+        fsops.write_file(place, file.getbuffer(), sync=False, mode=0o644)
+    except StorageError:  # a folder that is not ours to write, a link, a full disk: the next time takes as long again
+        return False
+    return True
+
+
+TASK_ITEMS = 512
+TASK_BYTES = 64 << 20
+SMALL_BYTES = 256 << 20
+MOST_VALUES = 16_000_000  # digests of eight bytes; of large data one for each four bytes
+_JUDGED = ("name", "roots", "loader", "duplicates", "rules", "checks")  # of a schema; no sample has other values for it
+_TASK = "datacheck.repro.sample_digests:digest_items"
+
+
+class Rows(Mapping[str, Mapping[str, str]]):
+    """The digest of each field of each sample, by key: 16 hex digits, of which eight bytes are kept.
+
+    Args:
+        rows: by key the names of the fields that a sample has, in order, and their digests one after another.
+    """
+
+    def __init__(self, rows: Iterable[tuple[str, tuple[str, ...], bytes]]) -> None:
+        shared: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self.packed = {key: (shared.setdefault(names, names), digests) for key, names, digests in rows}
+
+    def __getitem__(self, key: str) -> dict[str, str]:
+        """Return the digests of a sample's fields."""
+        names, digests = self.packed[key]
+        return dict(zip(names, (digests[i : i + 8].hex() for i in range(0, len(digests), 8)), strict=True))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.packed)
+
+    def __len__(self) -> int:
+        return len(self.packed)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Digests of samples, field by field.
+
+    Args:
+        schema: name of the schema that says what a sample is.
+        rows: by key (``split/key`` where there are splits), the digest of each field that the sample has: xxh3_64 over
+            name, dtype, shape and values, 16 hex digits.
+        unread: by key, why a sample could not be made.
+        reading: digest of what the schema says of how samples are read; empty where that is not known.
+        lasting: whether all of it follows from the data: no child died, no library was missing.
+    """
+
+    schema: str
+    rows: Rows
+    unread: Mapping[str, str] = field(default_factory=dict)
+    reading: str = ""
+    lasting: bool = field(default=True, compare=False)
+
+    @property
+    def digest(self) -> str:
+        """`digest_value` of schema, rows and unread, of whose JSON never more than a row is held."""
+        return digest_parts(self._parts())
+
+    def _parts(self) -> Iterator[bytes]:
+        yield b"[" + canonical_json(self.schema) + b",{"
+        comma = b""
+        for key in sorted(self.rows):
+            yield comma + canonical_json(key) + b":" + canonical_json(self.rows[key])
+            comma = b","
+        yield b"}," + canonical_json(self.unread) + b"]"
+
+
+def digest_samples(schema: Schema, listing: Listing, workers: int | None, progress: Progress | None) -> Samples:
+    """Return the digests of all samples that a schema finds in a listing.
+
+    Args:
+        schema: what a sample is.
+        listing: the files.
+        workers: children that read; None: one for small data, one per core for large.
+        progress: called after each part.
+
+    Raises:
+        UsageError: the schema fits none of the files, or two samples have one key.
+        StorageError: a worker failed in another way than on a file.
+    """
+    from datacheck.sources.roots import sandbox_of  # noqa: PLC0415  as above
+    from datacheck.workers.parallel import ordered_map  # noqa: PLC0415  `datacheck.repro` is light
+
+    items = items_of(schema, listing)
+    total = sum(item.nbytes for item in items)
+    tasks = list(_cut(items))
+    if workers is None:
+        workers = 1 if total < SMALL_BYTES else usable_cpus()
+    shared = task_of(schema, listing.root, listing.roots)
+    todo = (shared | {"items": [item.as_dict() for item in group]} for group in tasks)
+    rows: dict[str, tuple[tuple[str, ...], bytes]] = {}
+    unread: dict[str, str] = {}
+    lasting = True
+    files = nbytes = digests = 0
+    how: dict[str, Any] = {
+        "workers": max(1, min(workers, len(tasks))), "sandbox": sandbox_of(listing.root, listing.roots, schema),
+    }  # fmt: skip
+    for group, outcome in zip(tasks, ordered_map(_TASK, todo, **how), strict=True):
+        for payload in outcome.payloads:
+            for key, names, packed in _unpacked(payload["blocks"]):
+                if key in rows:
+                    msg = f"{listing.root}: two samples have the key {key}, so the schema {schema.name} does not fit."
+                    raise UsageError(msg)
+                rows[key] = names, packed
+                digests += len(names)
+            unread |= dict(payload["unread"])
+            lasting &= not payload["lacking"]
+            _check_count(digests, total, len(rows), schema)
+        unread |= {death.item["path"]: death.how.strip().splitlines()[-1] for death in outcome.deaths}
+        lasting &= not outcome.deaths
+        files, nbytes = files + len(group), nbytes + sum(item.nbytes for item in group)
+        if progress is not None:
+            progress(Tick(files, len(items), nbytes, total, len(rows), 0, "samples"))
+    made = Rows((key, *rows[key]) for key in sorted(rows))
+    return Samples(schema.name, made, dict(sorted(unread.items())), reading_of(schema), lasting)
+
+
+def _check_count(values: int, nbytes: int, samples: int, schema: Schema) -> None:
+    """Raise `UsageError` where files of so many bytes have more values than a manifest may name."""
+    most = max(MOST_VALUES, nbytes // 4)
+    if values > most:
+        msg = (
+            f"{samples:,} samples and more have {values:,} values by schema {schema.name}; a manifest names at most "
+            f'{most:,} of files with {nbytes:,} bytes. List the fields that count in the schema, without "*".'
+        )
+        raise UsageError(msg)
+
+
+def _unpacked(blocks: list[tuple[list[str], list[str], str]]) -> Iterator[tuple[str, tuple[str, ...], bytes]]:
+    """Yield key, names of fields and their digests of each sample of the blocks that a child handed back."""
+    for names, keys, digests in blocks:
+        shared, each, octets = tuple(names), 8 * len(names), bytes.fromhex(digests)
+        for i, key in enumerate(keys):
+            yield key, shared, octets[i * each : (i + 1) * each]
+
+
+def reading_of(schema: Schema) -> str:
+    """Return the digest of what a schema says of how samples are read, not of where they lie or how they are judged."""
+    return digest_value({name: said for name, said in schema.as_dict().items() if name not in _JUDGED})
+
+
+def items_of(schema: Schema, listing: Listing) -> Sequence[Item]:
+    """Return the files that hold the samples.
+
+    Raises:
+        UsageError: there are none.
+    """
+    from datacheck.sources import plan_work  # noqa: PLC0415  as above
+
+    items = plan_work(schema.located(listing.root, listing.roots).placed(listing.roots), listing).items
+    if not items:
+        patterns = ", ".join(schema.samples.files)
+        msg = (
+            f"{listing.root}: none of its {len(listing.entries):,} files fits schema {schema.name} (samples.files: "
+            f"{patterns}). Choose another schema; --schema files takes any folder."
+        )
+        raise UsageError(msg)
+    return items
+
+
+def task_of(schema: Schema, root: Path, roots: Mapping[str, Path]) -> dict[str, Any]:
+    """Return what is the same for every task that reads samples."""
+    return {"schema": schema.as_dict(), **where(root, roots)}
+
+
+def where(root: Path, roots: Mapping[str, Path]) -> dict[str, Any]:
+    """Return the folders of data as JSON values."""
+    return {
+        "root": str(root.absolute()), "roots": {name: str(path.absolute()) for name, path in sorted(roots.items())},
+    }  # fmt: skip
+
+
+def _cut(items: Sequence[Item]) -> Iterator[list[Item]]:
+    group: list[Item] = []
+    nbytes = 0
+    for item in items:
+        if group and (len(group) == TASK_ITEMS or nbytes + item.nbytes > TASK_BYTES):
+            yield group
+            group, nbytes = [], 0
+        group.append(item)
+        nbytes += item.nbytes
+    if group:
+        yield group
+
+
+# ------------------------------------------------------------------------------------------ in the child
+
+
+def _is_hex(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]*", value) is not None
+
+
+@answers(
+    {"blocks": [([text], [text], _is_hex)], "unread": [(text, text)], "lacking": bool},
+    lambda answer, _: all(len(digests) == 16 * len(names) * len(keys) for names, keys, digests in answer["blocks"]),
+    raises=(UsageError, MissingDependencyError),
+)
+def digest_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
+    """Read items and digest their samples (see `parallel.run_task`).
+
+    Returns:
+        blocks (names of fields, keys, all digests one after another, sample by sample), unread (key, reason), lacking:
+        whether a library was missing.
+    """
+    from datacheck.sources.base import (  # noqa: PLC0415  as above
+        Item,
+        Unread,
+        read_limited,
+    )
+
+    source = source_of(task)
+    blocks: list[list[Any]] = []
+    unread: list[list[str]] = []
+    lacking = False
+    for found in read_limited(beat, source, [Item.from_dict(data) for data in task["items"]]):
+        if isinstance(found, Unread):
+            unread.append([found.key, f"{found.code} {found.reason}"])
+            lacking |= found.skipped
+        else:
+            blocks.append(_digested(found))
+    return {"blocks": blocks, "unread": unread, "lacking": lacking}
+
+
+def source_of(task: dict[str, Any]) -> Source:
+    """Return what reads the samples of a task; see `task_of`."""
+    from datacheck.schema.model import Schema  # noqa: PLC0415  as above
+    from datacheck.sources import open_source  # noqa: PLC0415  as above
+
+    roots = {name: Path(path) for name, path in task["roots"].items()}
+    return open_source(Schema.model_validate(task["schema"]), Path(task["root"]), roots)
+
+
+def _digested(block: Block) -> list[Any]:
+    names = sorted(block.fields)
+    digests = np.empty((len(block), len(names)), ">u8")
+    for j, name in enumerate(names):
+        digests[:, j] = [digest_sample([(name, value)]) for value in values(block, name)]
+    return [names, keys(block), digests.tobytes().hex()]
+
+
+def keys(block: Block) -> list[str]:
+    """Return the key of each sample of a block, behind the split where there are splits."""
+    return [f"{block.split}/{key}" if block.split else key for key in storable(list(block.keys))]
+
+
+def values(block: Block, name: str) -> Iterator[Array]:
+    """Yield a field of each sample of a block, little-endian; text and JSON as their bytes."""
+    column = block.fields[name]
+    for i in range(len(block)):
+        value = np.asarray(column[i])
+        yield value.astype(value.dtype.newbyteorder("<"), order="C", copy=False)  # scalars stay scalars

@@ -1,0 +1,370 @@
+"""The step traces of two runs side by side: in which column they part, and at which step."""
+
+from __future__ import annotations
+
+import itertools
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import UsageError
+from datacheck.repro.recorded import Line, Run, Trace, plain
+from datacheck.repro.tensors import FOLDED
+
+CAUSES = ("indices", "input", "loss", "grads", "updates", "lr", "params", "optimizer", "scale")  # within a step
+_HIGHEST = (1 << 64) - 1
+_RANDOM, _EPOCHS, _DIGEST = 64, 1_000_000, 1_000  # generators and epochs of a rank; characters of an epoch's digest
+_DIGESTS = ("input", "grads", "params", "optimizer")
+_OF_MODELS, _OF_SCRIPTS = ("torch", "cuda"), ("python", "numpy")  # generators, by who draws from them as a rule
+
+
+@dataclass(frozen=True)
+class Column:
+    """Where one column parts.
+
+    Args:
+        name: of the column.
+        step: the first at which it differs.
+        after: the last at which it was written down before, and equal; None: there was none.
+        a, b: what it is there.
+        rank: of which rank.
+        epoch: of the step.
+    """
+
+    name: str
+    step: int
+    after: int | None
+    a: Any
+    b: Any
+    rank: int = 0
+    epoch: int | None = None
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """What comes first: the step, then the cause before its effect."""
+        return self.step, CAUSES.index(self.name) if self.name in CAUSES else len(CAUSES), self.rank
+
+
+@dataclass
+class Parting:
+    """What the traces of one rank show.
+
+    Args:
+        rank: which.
+        compared: steps that both have.
+        first: the first step that both have.
+        last: the last step of either.
+        only: steps that one of them has, by run, from where both had begun.
+        columns: those that part, in the order of `Column.order`.
+        equal: of each column the last step at which it was equal.
+        begun: of each epoch its first step.
+        unlike: columns that were digested in two ways, on a device and in main memory.
+        known: columns that both have.
+        alone: columns that one of them has at a step, and which.
+        unequal: of each column that parts at how many steps it differs, and at which of those compared it parted.
+        shuffled: epochs with the same samples' values where batches differ.
+        permuted: epochs with the same set of indices where batches differ.
+    """
+
+    rank: int
+    compared: int = 0
+    first: int | None = None
+    last: dict[str, int] = field(default_factory=dict)
+    only: dict[str, int] = field(default_factory=lambda: {"A": 0, "B": 0})
+    columns: list[Column] = field(default_factory=list)
+    equal: dict[str, int] = field(default_factory=dict)
+    begun: dict[int, int] = field(default_factory=dict)
+    unlike: set[str] = field(default_factory=set)
+    known: set[str] = field(default_factory=set)
+    alone: dict[str, str] = field(default_factory=dict)
+    unequal: dict[str, tuple[int, int]] = field(default_factory=dict)
+    shuffled: list[int] = field(default_factory=list)
+    permuted: list[int] = field(default_factory=list)
+    _parted: set[str] = field(default_factory=set)  # the names of `columns`: they are asked for at each step
+    _random: set[str] = field(default_factory=set)  # the generators of all steps
+
+    def take(self, one: Line, other: Line) -> None:
+        """Hold two lines of one step against each other.
+
+        Raises:
+            UsageError: the steps so far name more generators than can be told apart.
+        """
+        self.compared += 1
+        step = one["step"]
+        epoch = one["epoch"] if type(one.get("epoch")) is int else None
+        self.first = step if self.first is None else self.first
+        if epoch is not None and len(self.begun) < _EPOCHS:
+            self.begun.setdefault(epoch, step)
+        self.alone |= {name: "A" if name in one else "B" for name in one.keys() ^ other.keys() if name in CAUSES}
+        values = list(_values(one, other))
+        self._count([name for name, _, _ in values if name.startswith("random ")])
+        for name, x, y in values:
+            if name in _DIGESTS and unlike(x, y):
+                self.unlike.add(name)
+                continue
+            self.known.add(name)
+            if x != y:
+                count, at = self.unequal.get(name, (0, self.compared))
+                self.unequal[name] = count + 1, at
+            if name in self._parted:
+                continue
+            if x == y:
+                self.equal[name] = step
+            else:
+                self._parted.add(name)
+                self.columns.append(Column(name, step, self.equal.get(name), x, y, self.rank, epoch))
+
+    def _count(self, generators: Iterable[str]) -> None:
+        self._random.update(generators)
+        if len(self._random) > _RANDOM:
+            msg = f"rank {self.rank}: its steps name more than {_RANDOM} random generators. A recorded run is wanted."
+            raise UsageError(msg)
+
+    def often(self, name: str) -> tuple[int, int]:
+        """Return at how many steps a column differs, of how many from where it parts."""
+        count, at = self.unequal[name]
+        return count, self.compared - at + 1
+
+    def column(self, name: str) -> Column | None:
+        """Return where a column parts."""
+        return next((one for one in self.columns if one.name == name), None)
+
+
+def began(run: Run, rank: int) -> int:
+    """Return the number of a rank's first step, which is not 0 where the run went on from a checkpoint."""
+    first = run.starts.get(rank, {}).get("first")
+    return first if type(first) is int and first > 0 else 0
+
+
+def compare_steps(a: Trace, b: Trace, rank: int, *, since: int = 0) -> Parting:
+    """Return where the traces of a rank part; they are read line by line, whatever their length.
+
+    Args:
+        a, b: the traces.
+        rank: whose they are.
+        since: the step at which the later of both began; what the other has before it is not counted.
+    """
+    found = Parting(rank)
+    for one, other in _paired(a, b):
+        if one is not None and other is not None:
+            found.take(one, other)
+        elif (one or other or {})["step"] >= since:
+            found.only["B" if one is None else "A"] += 1
+        found.last |= {whose: line["step"] for whose, line in (("A", one), ("B", other)) if line is not None}
+    found.columns.sort(key=lambda column: column.order)
+    if found.column("input") or found.column("indices"):
+        found.shuffled, found.permuted = (list(_same_epochs(a, b, what)) for what in ("values", "set"))
+    return found
+
+
+def _paired(a: Trace, b: Trace) -> Iterator[tuple[Line | None, Line | None]]:
+    """Yield the lines of equal steps together; a step that only one has beside None."""
+    left, right = _rising(a), _rising(b)
+    one, other = next(left, None), next(right, None)
+    while one is not None or other is not None:
+        if other is None or (one is not None and one["step"] < other["step"]):
+            yield one, None
+            one = next(left, None)
+        elif one is None or other["step"] < one["step"]:
+            yield None, other
+            other = next(right, None)
+        else:
+            yield one, other
+            one, other = next(left, None), next(right, None)
+
+
+def _rising(trace: Trace) -> Iterator[Line]:
+    """Yield the lines of steps without those whose numbers are damaged: one that is too high would hide the rest."""
+    numbers = array("Q", (min(line["step"], _HIGHEST) for line in trace.of("step")))
+    kept = _longest_rise(numbers)
+    if kept is None:
+        yield from trace.of("step")
+        return
+    # of two lines with one number nobody knows which is the damaged one
+    found, count = np.unique(np.frombuffer(numbers, np.uint64), return_counts=True)
+    twice = set(found[count > 1].tolist())
+    taken = zip(trace.of("step"), numbers, kept, strict=False)
+    yield from (line for line, number, keep in taken if keep and number not in twice)
+
+
+def _longest_rise(numbers: array[int]) -> bytearray | None:
+    """Return which of the numbers to keep so that the most of them rise; None: all of them do."""
+    if all(one < other for one, other in itertools.pairwise(numbers)):
+        return None
+    lows = array("Q")  # of each length the lowest number at which a rise of that length ends
+    ends = array("q")  # and its place
+    before = array("q")
+    for place, number in enumerate(numbers):
+        length = bisect_left(lows, number)
+        before.append(ends[length - 1] if length else -1)
+        if length == len(lows):
+            lows.append(number)
+            ends.append(place)
+        elif number < lows[length]:
+            lows[length], ends[length] = number, place
+    kept, place = bytearray(len(numbers)), ends[-1]
+    while place >= 0:
+        kept[place], place = 1, before[place]
+    return kept
+
+
+def _values(one: Line, other: Line) -> Iterator[tuple[str, Any, Any]]:
+    for name in (*CAUSES, "grad_norm"):
+        x, y = one.get(name), other.get(name)
+        if x is not None and y is not None and plain(x) and plain(y):
+            yield name, x, y
+    x, y = one.get("random"), other.get("random")
+    if isinstance(x, dict) and isinstance(y, dict):
+        names = (name for name in sorted({*x} & {*y}) if plain(x[name]) and plain(y[name]))
+        yield from ((f"random {name}", x[name], y[name]) for name in names)
+
+
+def unlike(one: Any, other: Any) -> bool:
+    """Tell digests that say nothing to one another: of tensors on a device, and of tensors in main memory.
+
+    Args:
+        one, other: a digest, or several with a blank between them (of several optimizers).
+    """
+    if not (isinstance(one, str) and isinstance(other, str)):
+        return False
+    return any(_folded(x) != _folded(y) for x, y in zip(one.split(" "), other.split(" "), strict=False))
+
+
+def _folded(digest: str) -> bool:
+    return digest.startswith(FOLDED) and len(digest) == 17
+
+
+def _same_epochs(a: Trace, b: Trace, what: str) -> Iterator[int]:
+    """Yield the epochs in which both runs had the same samples: by their values, or by the set of their indices."""
+    there: dict[int, Any] = {}
+    for line in b.of("epoch"):
+        said = line.get(what)
+        if line["epoch"] in there or len(there) < _EPOCHS:
+            there[line["epoch"]] = said if isinstance(said, str) and len(said) <= _DIGEST else None
+    for line in a.of("epoch"):
+        if isinstance(line.get(what), str) and line[what] == there.get(line["epoch"]):
+            del there[line["epoch"]]
+            yield line["epoch"]
+
+
+# ------------------------------------------------------------------------------------------ what it means
+
+
+def leading(parting: Parting) -> Column | None:
+    """Return the column that parts first; a norm or a random state only where nothing else does."""
+    causes = [column for column in parting.columns if column.name in CAUSES]
+    norms = [column for column in parting.columns if column.name == "grad_norm"]
+    return next(iter([*causes, *norms]), None)
+
+
+def meaning(parting: Parting, column: Column, *, weights_equal: bool | None) -> str:
+    """Return in one sentence what it means that this column parts first.
+
+    Args:
+        parting: of the rank.
+        column: of `leading`.
+        weights_equal: whether the rank began with equal weights and optimiser states; None: that is not known.
+    """
+    told = {
+        "indices": _of_indices, "input": _of_input, "lr": _of_settings, "scale": _of_settings, "updates": _of_updates,
+    }  # fmt: skip
+    if column.name in told:
+        return told[column.name](parting, column)
+    if column.name == "grad_norm":
+        return (
+            "only the gradient norm that is reported differs: its sum depends on the number of threads; what was "
+            "trained is equal as far as it was digested"
+        )
+    return _of_arithmetic(parting, column, weights_equal=weights_equal)
+
+
+def _of_indices(parting: Parting, column: Column) -> str:
+    if column.epoch in {*parting.shuffled, *parting.permuted}:
+        return "the order of samples differs, the samples of the epoch are the same: sampler, seed or epoch"
+    return "other samples are drawn: sampler, seed, epoch, or the set of samples"
+
+
+def _of_input(parting: Parting, column: Column) -> str:
+    same = "indices" in parting.equal and parting.equal["indices"] >= column.step
+    if column.epoch in parting.shuffled:
+        which = "index i stands for another sample, as where files are taken as os.listdir gives them"
+        return f"the same samples come in another order{f' while their indices are equal: {which}' if same else ''}"
+    indices = "of the same samples" if same else "(their indices are not known)"
+    count, since = parting.often("input")
+    often = "" if count == since else f", at {count:,} of {since:,} steps"
+    said = f"the values of the batch {indices} differ{often}: data, a transform or its random numbers"
+    epoch = column.epoch
+    begins = column.step != parting.first and parting.begun.get(epoch or 0) == column.step
+    if epoch and begins and count == since:
+        return f"{said}. It begins with epoch {epoch}: the epoch may not reach the workers (persistent_workers)"
+    states = [one.name.removeprefix("random ") for one in parting.columns if one.name.startswith("random ")]
+    if states:
+        return f"{said} (states that differ: {', '.join(states)})"
+    if column.step == parting.first:
+        return f"{said}. The loop's own generators agree: workers may draw from global ones (num_workers)"
+    return said
+
+
+def _of_settings(parting: Parting, column: Column) -> str:
+    del parting
+    what = "the learning rate differs: schedule" if column.name == "lr" else "the loss scale differs: AMP"
+    return f"{what} or its settings"
+
+
+def _of_updates(parting: Parting, column: Column) -> str:
+    del parting, column
+    return "an update was skipped in one of them: AMP, or accumulation"
+
+
+def _of_arithmetic(parting: Parting, column: Column, *, weights_equal: bool | None) -> str:
+    """Return the sentence where nothing parts before what is computed; what was not recorded is not called equal."""
+    step, first = column.step, parting.first or 0
+    known = parting.equal.get("params", first - 1 if weights_equal else None)
+    known = None if known is None else min(known, step - 1)
+    if known is None and weights_equal is False:
+        return "the weights differed from the start"
+    if column.name in {"params", "optimizer"} and parting.equal.get("grads", -1) >= step and known is not None:
+        return f"the gradients of step {step} are equal, and what is made of them is not: the optimiser or AMP"
+    seen = parting.equal.get("input", -1) >= step
+    inputs = "inputs are equal" if seen else "the inputs were not recorded"
+    causes, last, also = _causes(parting, step, seen=seen)
+    if known is None:
+        before = "whether the weights were equal before was not"
+        return f"{inputs}, and {before}{causes}, the optimiser or the weights{also}"
+    if known < step - 1:
+        norm = parting.column("grad_norm")
+        hint = f"; the gradient norm differs from step {norm.step} on" if norm and norm.step < step else ""
+        return (
+            f"{inputs}; weights were equal at {_at(known, first)} and parted by step {step}{hint}{causes} or the "
+            f"optimiser{also}. Record with every=1 to tell which"
+        )
+    where = {"loss": "the forward pass", "grads": "the backward pass"}.get(column.name, "the update")
+    equal = "weights and inputs are equal" if seen else "weights are equal, the inputs were not recorded"
+    return f"{equal}, {where} gives another result{last}{also}"
+
+
+def _causes(parting: Parting, step: int, *, seen: bool) -> tuple[str, str, str]:
+    """Return what may make another result of equal weights: as a list that goes on, as a whole one, and what else."""
+    parted = {one.name.removeprefix("random ") for one in parting.columns if one.step <= step}
+    loss = parting.equal.get("loss", -1) >= step  # nothing that counts was drawn otherwise then
+    drawn = [name for name in _OF_MODELS if name in parted and not loss]
+    sign = f"; random states differ ({', '.join(drawn)}): " if drawn else ": "
+    what = [*(() if seen else ("data",)), *(("dropout", "other draws") if drawn else ("a kernel", "a flag"))]
+    others = [name for name in _OF_SCRIPTS if name in parted and not drawn]
+    also = f", or draws from {' and '.join(others)} (other states)" if others else ""
+    return sign + ", ".join(what), sign + (" or " if seen else ", ").join(what), also
+
+
+def _at(step: int, first: int) -> str:
+    return "the start" if step < first else f"step {step}"
+
+
+def pairs(a: Run, b: Run) -> list[Parting]:
+    """Return what each rank shows that both runs have."""
+    ranks = sorted({*a.traces} & {*b.traces})
+    since = {rank: max(began(a, rank), began(b, rank)) for rank in ranks}
+    return [compare_steps(a.traces[rank], b.traces[rank], rank, since=since[rank]) for rank in ranks]

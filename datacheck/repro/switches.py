@@ -1,0 +1,210 @@
+"""What is turned in a training: a switch of PyTorch, a variable of the environment, a word of the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from datacheck.errors import UsageError
+
+_CACHE = re.compile("cache", re.IGNORECASE)
+_PAIRS = (("true", "false"), ("yes", "no"), ("on", "off"), ("1", "0"))
+_OTHER = dict(_PAIRS) | {off: on for on, off in _PAIRS}
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Switch:
+    """What is turned: one of `flips.NAMES`, or the user's own.
+
+    Args:
+        name: of the switch, of an environment variable (in capitals), or of a word of the command line.
+        old, new: its values in the baseline and in the trial; of a variable or word "": it is not there.
+        given: it is the user's.
+    """
+
+    name: str
+    old: Any
+    new: Any
+    given: bool = True
+
+    @classmethod
+    def parse(cls, text: str) -> Switch:
+        """Return the switch that ``name=OLD:NEW`` says; OLD ends at the first colon."""
+        name, equals, values = text.partition("=")
+        old, colon, new = values.partition(":")
+        if not (name.strip("-") and equals and colon) or old == new:
+            msg = f"--switch {text}: name=OLD:NEW is wanted, with two values that differ"
+            raise UsageError(msg)
+        return cls(name, old, new)
+
+    @property
+    def variable(self) -> bool:
+        """It is an environment variable."""
+        return _VARIABLE.fullmatch(self.name) is not None
+
+
+def turn_caches(words: Sequence[str]) -> list[str]:
+    """Return a command line in which each word about a cache that is on or off is turned to the other.
+
+    Notes:
+        Such a word has "cache" in its name and a value like true, off or 1 (``data.use_cached=true``, ``--cache off``),
+        or none (``--no-cache``): that is left out.
+    """
+    found = list(words)
+    at = 0
+    while at < len(found):
+        name, equals, value = found[at].partition("=")
+        if _CACHE.search(name) and equals and value.lower() in _OTHER:
+            found[at] = f"{name}={_turned(value)}"
+        elif _CACHE.search(name) and name.startswith("-") and not equals:
+            behind = found[at + 1] if at + 1 < len(found) else "-"
+            if behind.lower() in _OTHER:
+                found[at + 1] = _turned(behind)
+            elif behind.startswith("-"):
+                del found[at]
+                continue
+        at += 1
+    return found
+
+
+def _turned(value: str) -> str:
+    other = _OTHER[value.lower()]
+    return other.upper() if value.isupper() else other.capitalize() if value[0].isupper() else other
+
+
+def settle(words: list[str], environment: dict[str, str], switch: Switch, value: str) -> None:
+    """Give a variable, or a word of the command line, its value; what is empty is not there."""
+    if switch.variable:
+        environment.pop(switch.name, None)
+        if value:
+            environment[switch.name] = value
+        return
+    at = place_of(words, switch.name)
+    if at is None:
+        words += [f"{switch.name}={value}"] * bool(value)
+    elif "=" in words[at]:
+        words[at : at + 1] = [f"{words[at].partition('=')[0]}={value}"] * bool(value)
+    else:
+        words[at : at + 2] = [words[at], value] * bool(value)
+
+
+def place_of(words: Sequence[str], name: str) -> int | None:
+    """Return where ``name=value`` stands, or ``--name value``."""
+    for at, word in enumerate(words):
+        if word.startswith(f"{name}=") or (name.startswith("-") and word == name and at + 1 < len(words)):
+            return at
+    return None
+
+
+_GPU = "no GPU that PyTorch can use is here"
+_SOME_WORKERS = 2
+
+
+@dataclass(frozen=True)
+class Flip:
+    """A switch of PyTorch.
+
+    Args:
+        name: as it is said.
+        read: returns its value now, given the module torch.
+        write: sets it.
+        turn: returns the value that is tried, given the one it has.
+        gpu: it does nothing without CUDA.
+    """
+
+    name: str
+    read: Callable[[Any], Any]
+    write: Callable[[Any, Any], None]
+    turn: Callable[[Any], Any]
+    gpu: bool = False
+
+
+def _attribute(name: str, path: str) -> Flip:
+    *above, last = path.split(".")
+
+    def holder(torch: Any) -> Any:
+        for part in above:
+            torch = getattr(torch, part)
+        return torch
+
+    return Flip(
+        name, lambda torch: getattr(holder(torch), last), lambda torch, value: setattr(holder(torch), last, value),
+        lambda value: not value, gpu=True,
+    )  # fmt: skip
+
+
+def _read_attention(torch: Any) -> str:
+    cuda = torch.backends.cuda
+    return "fast kernels" if cuda.flash_sdp_enabled() or cuda.mem_efficient_sdp_enabled() else "math"
+
+
+def _write_attention(torch: Any, value: str) -> None:
+    fast = value != "math"
+    torch.backends.cuda.enable_flash_sdp(fast)
+    torch.backends.cuda.enable_mem_efficient_sdp(fast)
+    if hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
+        torch.backends.cuda.enable_cudnn_sdp(fast)
+    torch.backends.cuda.enable_math_sdp(True)  # noqa: FBT003  PyTorch's
+
+
+FLIPS = {
+    flip.name: flip
+    for flip in (
+        _attribute("cudnn.benchmark", "backends.cudnn.benchmark"),
+        _attribute("cudnn.allow_tf32", "backends.cudnn.allow_tf32"),
+        _attribute("matmul.allow_tf32", "backends.cuda.matmul.allow_tf32"),
+        Flip(
+            "deterministic", lambda torch: torch.are_deterministic_algorithms_enabled(),
+            lambda torch, value: torch.use_deterministic_algorithms(value, warn_only=value), lambda value: not value,
+        ),
+        Flip(
+            "attention", _read_attention, _write_attention,
+            lambda value: "math" if value != "math" else "fast kernels",
+        ),
+        Flip(
+            "threads", lambda torch: torch.get_num_threads(), lambda torch, value: torch.set_num_threads(value),
+            lambda value: 1 if value > 1 else 2,
+        ),
+    )
+}  # fmt: skip
+WORKERS = "workers"
+CACHE = "cache"  # words of the command line
+NAMES = (*FLIPS, WORKERS, CACHE)
+
+
+def values(torch: Any) -> dict[str, Any]:
+    """Return what each switch is now; {"missing": "why"} of one that cannot be turned here."""
+    found: dict[str, Any] = {}
+    for flip in FLIPS.values():
+        if flip.gpu and not torch.cuda.is_available():
+            found[flip.name] = {"missing": _GPU}
+            continue
+        try:
+            found[flip.name] = flip.read(torch)
+        except (AttributeError, RuntimeError) as error:  # an old PyTorch; two ways to say TF32 that were mixed
+            found[flip.name] = {"missing": str(error).partition("\n")[0]}
+    return found
+
+
+def turned(name: str, value: Any) -> Any:
+    """Return the value that is tried of a switch that has this one."""
+    if name == WORKERS:
+        return 0 if any(value) else _SOME_WORKERS
+    return FLIPS[name].turn(value)
+
+
+def apply(torch: Any, name: str, value: Any) -> None:
+    """Set a switch of `FLIPS`, where it is not so yet: scripts and trainers set their own."""
+    if FLIPS[name].read(torch) != value:
+        FLIPS[name].write(torch, value)
+
+
+def with_workers(options: dict[str, Any], count: int) -> None:
+    """Change the arguments of a DataLoader to another number of workers, with what else has to change."""
+    options["num_workers"] = count
+    if not count:
+        for name in ("persistent_workers", "prefetch_factor", "multiprocessing_context", "timeout"):
+            options.pop(name, None)

@@ -1,0 +1,104 @@
+"""A command that trains, run for some steps in a process of its own that writes their digests."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datacheck.errors import UsageError
+from datacheck.repro import switches
+from datacheck.repro.inner import inner
+from datacheck.repro.recorded import Line, Trace, trace_name
+from datacheck.repro.switches import Switch, settle, turn_caches
+
+_GRACE = 120.0  # seconds for the start and the end of a process
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one run.
+
+    Args:
+        trace: a line for each step.
+        start: the line before the first step; empty where none was taken.
+        seen: what was seen of the script, and how it was stopped.
+        failed: why there is nothing to compare; empty where there is.
+    """
+
+    trace: Trace
+    start: Line
+    seen: dict[str, Any]
+    failed: str = ""
+
+
+@dataclass
+class Training:
+    """A command that trains, and how it is run.
+
+    Args:
+        python: the interpreter with its options.
+        words: a script or -m and a module, and arguments.
+        environment: its variables.
+        steps: after how many steps of an optimizer it is stopped.
+        seconds: after how many it is stopped wherever it is; 0: never.
+        folder: where traces are written.
+        given: the user's switches.
+    """
+
+    python: Sequence[str]
+    words: Sequence[str]
+    environment: Mapping[str, str]
+    steps: int
+    seconds: float
+    folder: Path
+    given: Sequence[Switch] = ()
+
+    def run(self, name: str, turned: Switch | None = None) -> Outcome:
+        """Run it to the end of its steps, as the baseline or with one switch turned."""
+        words, environment = list(self.words), dict(self.environment)
+        for switch in self.given:
+            settle(words, environment, switch, switch.new if switch is turned else switch.old)
+        cache = turned is not None and turned.name == switches.CACHE and not turned.given
+        if cache:
+            words = turn_caches(words)
+        inside = {} if turned is None or turned.given or cache else {turned.name: turned.new}
+        if inside.get("deterministic"):
+            environment.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else older versions give no determinism
+        place = self.folder / name
+        place.mkdir()
+        trace, out, log = place / trace_name(0), place / "found.json", place / "log"
+        asked = {
+            "trace": str(trace), "out": str(out), "set": inside, "steps": self.steps, "seconds": self.seconds,
+            "probe": False, "data": [],
+        }  # fmt: skip
+        command = [*self.python, *inner("trial"), json.dumps(asked), *words]
+        limit = self.seconds + _GRACE if self.seconds else None
+        with log.open("wb") as file:
+            try:
+                code = subprocess.run(
+                    command, env=environment, check=False, timeout=limit, stdout=file, stderr=file,
+                    stdin=subprocess.DEVNULL,
+                ).returncode  # fmt: skip
+            except OSError as error:
+                msg = f"{self.python[0]}: cannot be started: {error.strerror}"
+                raise UsageError(msg) from error
+            except subprocess.TimeoutExpired:
+                code = 1
+        return _outcome(Trace(trace), out, log, code)
+
+
+def _outcome(trace: Trace, out: Path, log: Path, code: int) -> Outcome:
+    seen = json.loads(out.read_bytes()) if out.is_file() else {}
+    start: Line = next(trace.of("start"), {}) if trace.path.is_file() else {}
+    failed = ""
+    if code or not seen:
+        lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
+        died = f"signal {-code}" if code < 0 else f"exit code {code}"
+        failed = f"{died}: {lines[-1].strip()}" if lines else died
+    elif not start or next(trace.of("step"), None) is None:
+        failed = f"it took no step of an optimizer of torch.optim; it was stopped {seen['stopped']}"
+    return Outcome(trace, start, seen, failed)

@@ -1,0 +1,177 @@
+"""Runs steps of a script in a process of its own (see `inner`) with one switch turned, and writes their digests.
+
+What `Recorder` is told by a script is seen from outside here: batches where a DataLoader hands them out, losses where
+`backward` is called, gradients and weights in hooks of the optimizers.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import sys
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from datacheck.repro import switches, tensors
+from datacheck.repro.inner import Finder, Observer, run
+from datacheck.repro.tensors import RandomStates, digest_batch
+from datacheck.runtime import fsops
+
+
+class Trial(Observer):
+    """Writes a trace as `Recorder` does, with a line for each step of an optimizer.
+
+    Args:
+        request: as of `Observer`, with trace (the file for lines), set (switches by name).
+    """
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        super().__init__(request)
+        self._random = RandomStates()
+        self._trace = Path(request["trace"]).open("ab", buffering=0)  # noqa: SIM115  the process ends with it
+        self._line: dict[str, Any] = {}
+        self._inputs: list[str] = []
+        self._losses: list[str] = []
+        self._count = 0
+        self._begun = False
+        self._first: Any = None
+        self._optimizers: list[weakref.ref[Any]] = []
+
+    def write(self, *, probe: bool) -> None:
+        """Write how it ended."""
+        del probe
+        fsops.write_file(Path(self.request["out"]), json.dumps(self.seen).encode(), sync=False)
+
+    def watch_torch(self) -> None:
+        """Turn the switches, and put hooks into PyTorch, as soon as the script has imported it."""
+        sys.meta_path.insert(0, Finder("torch", self._attach))
+
+    def _attach(self, torch: Any) -> None:
+        hooks = sys.modules["torch.optim.optimizer"]
+        hooks.register_optimizer_step_pre_hook(self._before)
+        hooks.register_optimizer_step_post_hook(self._after)
+        torch.optim.Optimizer.__init__ = self._optimizer_made(torch.optim.Optimizer.__init__)
+        self._first = torch.nn.modules.module.register_module_forward_pre_hook(self._forward)
+        loader = torch.utils.data.DataLoader
+        loader.__init__ = self._made(loader.__init__)
+        loader.__iter__ = self._begins(loader.__iter__, torch)
+        batches = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter  # noqa: SLF001  all are made of it
+        batches.__next__ = self._given(batches.__next__)
+        torch.Tensor.backward = self._scored(torch.Tensor.backward)
+        self._set(torch)
+
+    def _forward(self, *_: object) -> None:
+        """Turn the switches again when the first module is called: a trainer sets its own before."""
+        self._first.remove()
+        self._set(sys.modules["torch"])
+
+    def _set(self, torch: Any) -> None:
+        for name, value in self.request["set"].items():
+            if name in switches.FLIPS:
+                switches.apply(torch, name, value)
+
+    # ------------------------------------------------------------------------------------------ what is wrapped
+
+    def _made(self, make: Any) -> Any:
+        count = self.request["set"].get(switches.WORKERS)
+        signature = inspect.signature(make)
+
+        @functools.wraps(make)
+        def made(loader: Any, *given: Any, **options: Any) -> None:
+            if count is not None:
+                bound = signature.bind(loader, *given, **options)
+                options = {k: v for k, v in bound.arguments.items() if k != "self"}
+                switches.with_workers(options, count)
+                given = ()
+            make(loader, *given, **options)
+
+        return made
+
+    def _optimizer_made(self, make: Any) -> Any:
+        @functools.wraps(make)
+        def made(optimizer: Any, *given: Any, **options: Any) -> None:
+            make(optimizer, *given, **options)
+            self._optimizers.append(weakref.ref(optimizer))
+
+        return made
+
+    def _begins(self, begin: Any, torch: Any) -> Any:
+        @functools.wraps(begin)
+        def begins(loader: Any) -> Any:
+            self.loader(loader)
+            self._set(torch)
+            return begin(loader)
+
+        return begins
+
+    def _given(self, give: Any) -> Any:
+        @functools.wraps(give)
+        def given(batches: Any) -> Any:
+            batch = give(batches)
+            self._inputs.append(digest_batch(batch)[0].text())
+            return batch
+
+        return given
+
+    def _scored(self, backward: Any) -> Any:
+        @functools.wraps(backward)
+        def scored(loss: Any, *given: Any, **options: Any) -> Any:
+            if loss.numel() == 1:
+                self._losses.append(float(loss.detach()).hex())
+            return backward(loss, *given, **options)
+
+        return scored
+
+    # ------------------------------------------------------------------------------------------ a step
+
+    def _before(self, optimizer: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        if not self._begun:
+            self._begun = True
+            held = switches.values(sys.modules["torch"])
+            held[switches.WORKERS] = [getattr(one, "num_workers", 0) for one in self.loaders]
+            self._put({"kind": "start", "version": 1, "held": held, "weights": self._weights(optimizer)})
+        if not any(map(callable, given)) and named.get("closure") is None:  # a closure computes them later
+            self._gradients(optimizer)
+
+    def _gradients(self, optimizer: Any) -> None:
+        found = tensors.gradients_of(optimizer)
+        self._line = {
+            "grads": tensors.digest_tensors(found),
+            "grad_norm": tensors.norm([gradient for _, gradient in found]).hex(),
+            "lr": [float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
+        }
+
+    def _after(self, optimizer: Any, *_: object) -> None:
+        if not self._line:
+            self._gradients(optimizer)
+        line, self._line = self._line, {}
+        line["params"] = self._weights(optimizer)
+        line["optimizer"] = " ".join(map(tensors.digest_state, self._all(optimizer)))
+        line["random"] = self._random.digests()
+        for name, said in (("input", self._inputs), ("loss", self._losses)):
+            if said:
+                line[name] = " ".join(said)
+                said.clear()
+        self._put({"kind": "step", "step": self._count} | line)
+        self._count += 1
+        self.step()
+
+    def _weights(self, optimizer: Any) -> str:
+        """Return the digest of what all optimizers train: what one of them steps with may be another one's."""
+        weights = [one for known in self._all(optimizer) for one in tensors.parameters_of(known)]
+        return tensors.digest_tensors((str(i), one) for i, one in enumerate(weights))
+
+    def _all(self, optimizer: Any) -> list[Any]:
+        known = [one for made in self._optimizers if (one := made()) is not None]
+        return known if any(one is optimizer for one in known) else [*known, optimizer]  # one that was unpickled
+
+    def _put(self, line: dict[str, Any]) -> None:
+        self._trace.write(json.dumps(line).encode() + b"\n")
+
+
+def main() -> None:
+    """Run what the request says; the arguments are those of `datacheck.repro.inner.main`."""
+    run(Trial(json.loads(sys.argv[1])), sys.argv[2:])

@@ -1,0 +1,338 @@
+"""Two sets of named contents, files or samples: what came, went and changed, and what only lies under another name."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from datacheck.errors import DatacheckError, MissingDependencyError, UsageError
+from datacheck.model.row_keys import storable_names
+from datacheck.repro.sample_digests import items_of, keys, source_of, task_of, values, where
+from datacheck.workers.wire import answers, text
+
+if TYPE_CHECKING:
+    from datacheck.cache.diff import Change
+    from datacheck.model.sample import Container
+    from datacheck.schema.model import Schema
+    from datacheck.sources.base import Item
+    from datacheck.sources.listing import Listing
+
+
+_COPIED = 4096  # letters of a name that is told as the origin of copies: it is repeated for each
+
+Content = Any  # a digest, or several of them: whatever is hashable and equal where the content is
+
+
+@dataclass(frozen=True)
+class TreeDiff:
+    """What differs between two sets of named contents; every name that differs stands in one place.
+
+    Args:
+        added: only in the second, with a content that no name of the first has lost.
+        removed: only in the first, and nothing that was added has its content.
+        changed: in both, with a content that no other name had before, or that another one still has.
+        renamed: (name in the first, name in the second): the same content.
+        swapped: pairs in both whose contents have changed places; the smaller name first.
+        reordered: in both; what a name holds now, by the name that held it before and lost it.
+        copies: of those added or changed, which name of the first had this very content; none of more than
+            4,096 letters.
+    """
+
+    added: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    renamed: list[tuple[str, str]] = field(default_factory=list)
+    swapped: list[tuple[str, str]] = field(default_factory=list)
+    reordered: dict[str, str] = field(default_factory=dict)
+    copies: dict[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed or self.renamed or self.swapped or self.reordered)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "added": self.added, "removed": self.removed, "changed": self.changed,
+            "renamed": [list(pair) for pair in self.renamed], "swapped": [list(pair) for pair in self.swapped],
+            "reordered": self.reordered, "copies": self.copies,
+        }  # fmt: skip
+
+
+def tree_diff(first: Mapping[str, Content], second: Mapping[str, Content]) -> TreeDiff:
+    """Return what differs between two sets of named contents.
+
+    Args:
+        first, second: contents by name; contents are compared by ``==`` and hashed.
+
+    Notes:
+        The order in which names come changes nothing. Swaps are looked for first, then what was renamed (names that end
+        alike first), then what others held before; equal contents are paired in the order of their names.
+    """
+    both = first.keys() & second.keys()
+    apart = sorted(name for name in both if first[name] != second[name])
+    gone = sorted(first.keys() - both)
+    come = sorted(second.keys() - both)
+    if not (apart or gone or come):
+        return TreeDiff()
+    swapped = _swaps(first, second, apart)
+    paired = {name for pair in swapped for name in pair}
+    left = [name for name in apart if name not in paired]
+    renamed = _renames(first, second, gone, come)
+    old, new = {one for one, _ in renamed}, {other for _, other in renamed}
+    gone, come = [name for name in gone if name not in old], [name for name in come if name not in new]
+    lost = _pairs(((first[name], name) for name in [*left, *gone]), ((second[name], name) for name in left))
+    reordered = {name: before for before, name in sorted(lost, key=lambda pair: pair[1])}
+    changed = [name for name in left if name not in reordered]
+    had = _first_names(first, {second[name] for name in [*come, *changed]})
+    copies = {name: had[second[name]] for name in [*come, *changed] if second[name] in had}
+    return TreeDiff(come, gone, changed, renamed, swapped, reordered, copies)
+
+
+def _swaps(first: Mapping[str, Content], second: Mapping[str, Content], apart: list[str]) -> list[tuple[str, str]]:
+    """Return pairs of names each of which now has what the other had."""
+    waiting: dict[tuple[Content, Content], deque[str]] = defaultdict(deque)
+    found = []
+    for name in apart:
+        before, now = first[name], second[name]
+        if partners := waiting[now, before]:
+            found.append((partners.popleft(), name))
+        else:
+            waiting[before, now].append(name)
+    return sorted(found)
+
+
+def _renames(
+    first: Mapping[str, Content], second: Mapping[str, Content], gone: list[str], come: list[str]
+) -> list[tuple[str, str]]:
+    """Return pairs (gone, come) of one content: those with the same last part of their names first."""
+    found: list[tuple[str, str]] = []
+    for part in (_last_part, lambda _: ""):
+        old, new = {one for one, _ in found}, {other for _, other in found}
+        found += _pairs(
+            (((first[name], part(name)), name) for name in gone if name not in old),
+            (((second[name], part(name)), name) for name in come if name not in new),
+        )
+    return sorted(found)
+
+
+def _last_part(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _pairs(
+    before: Iterable[tuple[Content, str]], now: Iterable[tuple[Content, str]]
+) -> list[tuple[str, str]]:  # fmt: skip
+    """Pair names of equal content, in the order given; each name is used once."""
+    holders: dict[Content, list[str]] = defaultdict(list)
+    for content, name in before:
+        holders[content].append(name)
+    ahead = {content: iter(names) for content, names in holders.items()}
+    pairs = ((next(ahead[content], None), name) for content, name in now if content in ahead)
+    return [(one, name) for one, name in pairs if one is not None]
+
+
+def _first_names(first: Mapping[str, Content], wanted: set[Content]) -> dict[Content, str]:
+    """Return the smallest name that has each of these contents, of those that may be repeated."""
+    found: dict[Content, str] = {}
+    for name in sorted(name for name, content in first.items() if content in wanted and len(name) <= _COPIED):
+        found.setdefault(first[name], name)
+    return found
+
+
+Array = np.ndarray[Any, Any]
+Told = dict[str, dict[str, Any]]  # by name of a file or key of a sample: what each field says
+
+MOST = 200  # files whose values are compared; of the others it is known that they differ
+MOST_SAMPLES, _FIELDS = 1000, 100  # of which it is told how they differ; fields of each
+_FILES = "datacheck.repro.values:compare_files"
+_ITEMS = "datacheck.repro.values:compare_items"
+
+
+def of_files(first: Listing, second: Listing, pairs: Sequence[tuple[str, str]]) -> Told:
+    """Return how the named values of files differ, by the second's path; of those that no format reads nothing."""
+    task = {"first": where(first.root, first.roots), "second": where(second.root, second.roots)}
+    return _told(_FILES, task, [list(pair) for pair in pairs[:MOST]])
+
+
+def of_samples(schema: Schema, first: Listing, second: Listing, files: Iterable[str]) -> Told:
+    """Return how the fields of samples differ, by key.
+
+    Args:
+        schema: what a sample is.
+        first, second: the data.
+        files: paths of those whose content differs; samples of other files are not read.
+    """
+    from datacheck.sources import open_source  # noqa: PLC0415  `datacheck.repro` is light
+
+    changed = set(files)
+    source = open_source(schema, first.root, first.roots)
+    others = {(item.path, item.split): item for item in items_of(schema, second)}
+    pairs: list[tuple[Item, Item]] = []
+    for item in items_of(schema, first):
+        other = others.get((item.path, item.split))
+        if other is not None and len(pairs) < MOST and not changed.isdisjoint(source.files(item)):
+            pairs.append((item, other))
+    task = {"first": task_of(schema, first.root, first.roots), "second": task_of(schema, second.root, second.roots)}
+    return _told(_ITEMS, task, [[item.as_dict(), other.as_dict()] for item, other in pairs])
+
+
+def _told(function: str, task: dict[str, Any], items: list[Any]) -> Told:
+    from datacheck.runtime.sandbox import Sandbox  # noqa: PLC0415  as above
+    from datacheck.workers.parallel import ordered_map  # noqa: PLC0415  as above
+
+    told: Told = {}
+    box = Sandbox(tuple(place for side in ("first", "second") for place in _places(task[side])))
+    for outcome in ordered_map(function, [task | {"items": items}] if items else [], sandbox=box):
+        for payload in outcome.payloads:
+            told |= payload
+        for death in outcome.deaths:
+            name = death.item[1] if isinstance(death.item[1], str) else death.item[1]["path"]
+            told[name] = {"": {"said": f"cannot be compared: {death.how.strip().splitlines()[-1]}"}}
+    return told
+
+
+def _places(side: Mapping[str, Any]) -> list[str]:
+    """Return the folders of one side."""
+    return [side["root"], *side["roots"].values()]
+
+
+# ------------------------------------------------------------------------------------------ in the child
+
+
+@answers({text: {text: {"said": text}}}, raises=(UsageError, MissingDependencyError))
+def compare_files(task: dict[str, Any], beat: Callable[[int], None]) -> Told:
+    """Compare pairs of files of known formats (see `parallel.run_task`)."""
+    from datacheck.formats.base import format_of, open_container  # noqa: PLC0415  as above
+    from datacheck.sources.roots import Roots  # noqa: PLC0415  as above
+
+    told: Told = {}
+    for number, (one, other) in enumerate(task["items"]):
+        beat(number)
+        sides = ((task["first"], one), (task["second"], other))
+        _limit(beat, sides)
+        places = [Roots(side["root"], side["roots"]).file(path) for side, path in sides]
+        if not all(place.is_dir() or format_of(place.name) for place in places):
+            continue
+        try:
+            with open_container(places[0]) as x, open_container(places[1]) as y:
+                found = _of_containers(x, y)
+        except (DatacheckError, KeyError) as error:
+            found = {"": {"said": f"cannot be compared: {error}"}}
+        if found:
+            told[other] = found
+    return told
+
+
+def _limit(beat: Callable[[int], None], sides: Iterable[tuple[Mapping[str, Any], str]]) -> None:
+    """Limit what a pair of files may take, by their size."""
+    from datacheck.sources.base import size_of  # noqa: PLC0415  as above
+    from datacheck.workers.child import Pulse  # noqa: PLC0415  as above
+
+    if isinstance(beat, Pulse):
+        beat.files(
+            sum(
+                size_of(Path(side["root"]), {name: Path(place) for name, place in side["roots"].items()}, path)
+                for side, path in sides
+            )
+        )
+
+
+def _of_containers(x: Container, y: Container) -> dict[str, Any]:
+    both = {told: (_value(x, name), _value(y, name)) for told, name in storable_names({*x.names(), *y.names()}).items()}
+    return dict(islice(_different(both), MOST_SAMPLES))
+
+
+def _different(both: Mapping[str, tuple[Array | None, Array | None]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield name and how the two values differ, of those that do."""
+    for name in sorted(both):
+        if (said := described(*both[name])) is not None:
+            yield name, said
+
+
+def _value(container: Container, name: str) -> Array | None:
+    if name not in container.names():
+        return None
+    value = container.read(name)
+    if isinstance(value, str):
+        return np.frombuffer(value.encode("utf-8", "surrogatepass"), np.uint8)
+    if not isinstance(value, np.ndarray):
+        return np.frombuffer(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), np.uint8)
+    return value
+
+
+@answers({text: {text: {"said": text}}}, raises=(UsageError, MissingDependencyError))
+def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> Told:
+    """Compare the samples of pairs of items by key (see `parallel.run_task`)."""
+    from datacheck.sources.base import Item  # noqa: PLC0415  as above
+
+    sources = [source_of(task["first"]), source_of(task["second"])]
+    told: Told = {}
+    for number, pair in enumerate(task["items"]):
+        beat(number)
+        busy = partial(_busy, beat, number)
+        _limit(
+            beat,
+            [
+                (side, path)
+                for name, source, item in zip(("first", "second"), sources, pair, strict=True)
+                for side in [task[name]]
+                for path in source.files(Item.from_dict(item))
+            ],
+        )
+        before, now = (
+            dict(_samples(source.read_all([Item.from_dict(item)], busy)))
+            for source, item in zip(sources, pair, strict=True)
+        )
+        for key in sorted(before.keys() & now.keys()):
+            x, y = before[key], now[key]
+            both = {name: (x.get(name), y.get(name)) for name in {*x, *y}}
+            if found := dict(islice(_different(both), _FIELDS)):
+                told[key] = found
+            if len(told) == MOST_SAMPLES:
+                return told
+    return told
+
+
+def _busy(beat: Callable[[int], None], number: int, _: int) -> None:
+    beat(number)
+
+
+def _samples(blocks: Iterable[Any]) -> Iterator[tuple[str, Mapping[str, Array]]]:
+    for block in blocks:
+        if hasattr(block, "fields"):  # else it is a sample that cannot be made: its file says so
+            columns = {name: list(values(block, name)) for name in block.fields}
+            for i, key in enumerate(keys(block)):
+                yield key, {name: column[i] for name, column in columns.items()}
+
+
+def described(x: Array | None, y: Array | None) -> dict[str, Any] | None:
+    """Return how two values differ as JSON values: a sentence and its numbers; None where they are equal."""
+    from datacheck.cache.diff import change  # noqa: PLC0415  as above
+
+    if x is not None and y is not None and x.dtype != y.dtype:
+        return {"said": f"{_shape(x)}, then {_shape(y)}"}
+    plain = all(value is None or value.dtype.kind in "biufc" for value in (x, y))
+    found = change(x, y, number=plain)
+    return None if found is None else of_change(found)
+
+
+def of_change(found: Change) -> dict[str, Any]:
+    """Return a change as JSON values."""
+    shapes = {"before": found.before, "after": found.after}
+    said = {name: None if shape is None else list(shape) for name, shape in shapes.items()}
+    if found.before != found.after:
+        return {"said": str(found), **said}
+    numbers = {"largest": found.largest, "relative": found.relative, "first": list(found.first)}
+    return {"said": str(found), **said, "values": found.values, **numbers}
+
+
+def _shape(value: Array) -> str:
+    return f"{value.dtype.name} {list(value.shape)}"

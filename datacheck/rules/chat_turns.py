@@ -1,0 +1,298 @@
+"""Who says what in the chats of a block: one pass over all their messages, for the families that measure chats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import MissingDependencyError, UsageError
+from datacheck.model.chats import Messages, message_bytes
+from datacheck.model.sample import Block, Column
+from datacheck.model.table import Measured
+from datacheck.plugins import has
+from datacheck.rules.base import Columns, measure
+from datacheck.runtime.hashing import digest_bytes
+from datacheck.schema.model import FieldSpec, Schema, TokenizerSpec
+from datacheck.tokenization import Tokenizer, messages_of, places, spans, tokenizer_files
+
+Array = np.ndarray[Any, Any]
+Chat = list[dict[str, Any]]
+
+_ROLE, _CONTENT = itemgetter("role"), itemgetter("content")
+CALLER = "function_call"  # ShareGPT's name of the turn in which the model calls a tool
+SPELLED = 16  # messages that are spelled out
+_LETTERS = 24  # of a role
+_STEP = np.uint64(0x9E3779B97F4A7C15)  # an odd number: powers of it tell places apart
+
+
+@dataclass(frozen=True, eq=False)
+class Turns:
+    """The messages of plain chats, one after another: each has a role and a content that are text.
+
+    Shapes:
+        counts: int64 (chats) [messages]
+        roles: int64 (messages), places in `words`
+        wide: int64 (chats): entries of its messages besides role and content
+        sizes: int64 (messages) [bytes of role and content as JSON]
+
+    Args:
+        chat: gives the messages of one chat.
+        words: the different roles.
+        said: the content of each message.
+    """
+
+    chat: Callable[[int], Chat]
+    counts: Array
+    words: list[str]
+    roles: Array
+    said: Column
+    wide: Array
+    sizes: Array
+
+    @property
+    def starts(self) -> Array:
+        """Int64 (chats): the first message of each chat."""
+        return np.cumsum(self.counts) - self.counts
+
+    def where(self, *words: str) -> Array:
+        """Return bool (messages): whose role is one of these."""
+        return np.array([word in words for word in self.words], dtype=bool)[self.roles]
+
+    def first(self, mask: Array) -> Array:
+        """Return the first message of each chat at which `mask` is true; of none, the number of all messages.
+
+        Shapes:
+            mask: bool (messages)
+            returns: int64 (chats)
+        """
+        found = np.full(len(self.counts), len(self.roles), np.int64)
+        places = np.flatnonzero(mask)
+        owners = np.searchsorted(np.cumsum(self.counts), places, side="right")
+        found[owners[::-1]] = places[::-1]  # the last to be written is the first
+        return found
+
+    def orders(self) -> list[str]:
+        """Return what `order_of` says of each chat, having asked once for each order of roles."""
+        seen = np.minimum(self.counts, SPELLED + 1)
+        place = np.arange(int(seen.sum())) - np.repeat(np.cumsum(seen) - seen, seen)
+        roles = self.roles[np.repeat(self.starts, seen) + place]
+        numbers = np.where(place < SPELLED, roles + 1, len(self.words) + 1).astype(np.uint64)
+        sums = np.concatenate(
+            [np.zeros(1, np.uint64), np.cumsum(numbers * np.cumprod(np.full(SPELLED + 1, _STEP))[place])]
+        )
+        stops = np.cumsum(seen)
+        _, first, which = np.unique(sums[stops] - sums[stops - seen], return_index=True, return_inverse=True)
+        said = [
+            order_of(tuple(self.words[role] for role in roles[stops[i] - seen[i] : stops[i]])) for i in first.tolist()
+        ]
+        return [said[number] for number in which.tolist()]
+
+
+@lru_cache(maxsize=65_536)
+def order_of(roles: tuple[str, ...]) -> str:
+    """Return who speaks, with what comes again at once counted: "system (user assistant)", 3 times; of 16 turns."""
+    names = [role.encode("utf-8", "backslashreplace").decode()[:_LETTERS] for role in roles[:SPELLED]]
+    said, i = [], 0
+    while i < len(names):
+        size, times = 1, 1
+        for wide in range(1, 5):
+            again = 1
+            while names[i : i + wide] == names[i + again * wide : i + (again + 1) * wide]:
+                again += 1
+            if again > 1 and again * wide > size * times:
+                size, times = wide, again
+        turn = " ".join(names[i : i + size])
+        said.append(turn if times == 1 else f"({turn})\u00d7{times}" if size > 1 else f"{turn}\u00d7{times}")
+        i += size * times
+    return " ".join([*said, "…"] if len(roles) > SPELLED else said)
+
+
+def chats_in(column: Column) -> list[Chat]:
+    """Return the messages of each chat of a column, what is no message left out."""
+    values = column.objects
+    if set(map(type, values)) == {list} and set(map(type, chain.from_iterable(values))) <= {dict}:
+        return values
+    return [messages_of(value) for value in values]
+
+
+def turns_of(column: Column) -> Turns | None:
+    """Return the messages of a column of chats, None where some are not plain: those are heard one by one.
+
+    Notes:
+        Kept with the column, because several families ask.
+    """
+    if isinstance(column, Messages):
+        return of_messages(column)
+    if "_turns" not in column.__dict__:
+        column.__dict__["_turns"] = turns_in(chats_in(column))
+    known: Turns | None = column.__dict__["_turns"]
+    return known
+
+
+def of_messages(column: Messages) -> Turns:
+    """Return the messages of a column that holds them as such."""
+    none = np.zeros(len(column), np.int64)
+    return Turns(column.chat, column.counts, column.words, column.roles, column.said, none, column.sizes)
+
+
+def pairs_of(schema: Schema) -> list[tuple[str, str]]:
+    """Return the fields that hold preferred answers, each with that of the rejected ones."""
+    return [(name, spec.preferred_over) for name, spec in schema.of_role("chat", "text") if spec.preferred_over]
+
+
+def is_plain(chat: Any) -> bool:
+    """Tell whether a chat is a list of messages that are a role and a text each, and nothing else."""
+    return isinstance(chat, list) and all(
+        isinstance(message, dict)
+        and len(message) == 2
+        and isinstance(message.get("role"), str)
+        and isinstance(message.get("content"), str)
+        for message in chat
+    )
+
+
+def turns_in(chats: list[Chat]) -> Turns | None:
+    """Return the messages of chats, None where some are not plain."""
+    flat = list(chain.from_iterable(chats))
+    try:
+        roles, said = list(map(_ROLE, flat)), list(map(_CONTENT, flat))
+        numbers = {role: number for number, role in enumerate(dict.fromkeys(roles))}
+    except (KeyError, TypeError):
+        return None
+    if not set(map(type, said)) <= {str} or not set(map(type, numbers)) <= {str}:
+        return None
+    counts = np.fromiter(map(len, chats), np.int64, len(chats))
+    stops = np.cumsum(counts)
+    sizes = np.concatenate([[0], np.cumsum(np.fromiter(map(len, flat), np.int64, len(flat)))])
+    wide = sizes[stops] - sizes[stops - counts] - 2 * counts
+    codes = np.fromiter(map(numbers.__getitem__, roles), np.int64, len(roles))
+    texts = Column.of(said) if said else Column(np.zeros(0, np.uint8), counts[:0], "text")
+    return Turns(
+        chats.__getitem__, counts, list(numbers), codes, texts, wide, message_bytes(list(numbers), codes, texts)
+    )
+
+
+_AT_ONCE = 1 << 20  # letters of the texts that become tokens at once, each of which takes about 100 bytes meanwhile
+FAILED = " (the tokenizer or its chat template takes too much time or memory, or ends its process)"  # behind its path
+
+
+def chats_of(schema: Schema) -> list[tuple[str, FieldSpec]]:
+    """Return the chat fields that are values of their own."""
+    return [(name, spec) for name, spec in schema.of_role("chat") if schema.part_of(name) is None]
+
+
+@lru_cache(maxsize=4)
+def _speech(path: str | None) -> Tokenizer | str:
+    """Return the tokenizer at a path, once per process, or why there is none."""
+    if path is None:
+        return "no tokenizer is named; say tokenizer: {path: FOLDER}"
+    if path.endswith(FAILED):
+        return f"{path}; look whether it is the one that training uses"
+    try:
+        return Tokenizer(path).with_template()
+    except MissingDependencyError as error:
+        return str(error)
+    except UsageError as error:  # without it bytes decide
+        return f"{path}: no tokenizer with a chat template can be read there; say tokenizer: {{path: FOLDER}} ({error})"
+
+
+def _known(schema: Schema) -> Any:
+    """Return what besides the schema decides about tokens: the tokenizer's files, and whether its library is there."""
+    if schema.tokenizer is None or schema.tokenizer.path is None:
+        return None
+    try:
+        files = tokenizer_files(schema.tokenizer.path)
+    except OSError:  # the rules say why there is no tokenizer
+        files = []
+    return [has("tokenizers") and has("jinja2"), *("" if file is None else digest_bytes(file) for file in files)]
+
+
+@measure("trained", version=3, per="sample", uses=("tokenizer", "fields.role"), outside=_known)
+def trained(block: Block, schema: Schema) -> Columns:
+    """What is left to learn after template and truncation, as minimind's loader marks it.
+
+    ``<field>:trained`` tokens between start and end markers (the end marker counts); ``<field>:marker``: tokens up to
+    the first answer, -1 where no marker is found; ``<field>:tokens`` before truncation; ``<field>:cut``: supervised
+    ones that truncation takes; ``<field>:closed``: what is supervised ends with the end marker; ``<field>:refused``:
+    why the template refuses, ``<field>:why``: why nothing could be counted.
+    """
+    found: dict[str, Any] = {}
+    spec = schema.tokenizer or TokenizerSpec()
+    for name, _ in chats_of(schema):
+        column = block.fields.get(name)
+        if column is None or column.kind != "json":
+            continue
+        speech = _speech(spec.path)
+        found[f"{name}:why"] = [speech if isinstance(speech, str) else ""] * len(block)
+        if isinstance(speech, Tokenizer):
+            try:
+                counted = _count(speech, column.objects, spec)
+            except UsageError as error:  # the tokenizer is at fault, and no sample
+                found[f"{name}:why"] = [str(error)] * len(block)
+            else:
+                found |= {f"{name}:{stat}": values for stat, values in counted.items()}
+    return found
+
+
+def _count(speech: Tokenizer, chats: list[Any], spec: TokenizerSpec) -> dict[str, Any]:
+    start, end = speech.encode([spec.start, spec.end], around=False)
+    texts, refused, told, letters = list[str](), list[str](), list[tuple[int, int, int, int, int]](), 0
+    for text in speech.chats(map(messages_of, chats)):
+        texts.append(text if isinstance(text, str) else "")
+        refused.append("" if isinstance(text, str) else str(text))
+        letters += len(texts[-1])
+        if len(refused) == len(chats) or letters > _AT_ONCE:
+            told += [_supervised(ids, start, end, spec.max_length) for ids in speech.encode(texts)]
+            texts, letters = [], 0
+    readable = np.array([not r for r in refused], dtype=bool)
+    counts = np.array(told, dtype=np.int64).reshape(-1, 5)
+    return {
+        "trained": Measured(np.where(readable, counts[:, 0], 0), np.ones(len(chats), bool)),
+        "marker": Measured(counts[:, 1], readable),
+        "tokens": Measured(counts[:, 2], readable),
+        "cut": Measured(counts[:, 3], readable),
+        "closed": Measured(counts[:, 4] > 0, readable),
+        "refused": refused,
+    }
+
+
+def _supervised(ids: Array, start: Array, end: Array, most: int | None) -> tuple[int, int, int, int, int]:
+    """Return what is supervised of a chat.
+
+    Returns:
+        The supervised tokens within the first `most`; the tokens up to the first answer (-1: none); all tokens; the
+        supervised ones behind the first `most`; 1 where the last supervised span ends with the end marker, else 0.
+    """
+    begins = places(ids, start)
+    marker = int(begins[0]) + len(start) if len(begins) else -1
+    found = list(spans(ids[:most], start, end))
+    count, cut = sum(stop - first for first, stop in found), 0
+    if most is not None and len(ids) > most:
+        cut = sum(stop - first for first, stop in spans(ids, start, end)) - count
+    last = found[-1] if found else (0, 0)
+    closed = last[1] - last[0] >= len(end) and bool((ids[last[1] - len(end) : last[1]] == end).all())
+    return count, marker, len(ids), cut, int(closed or not found)
+
+
+@measure("vocabulary", per="sample", uses=("tokenizer",), outside=_known)
+def vocabulary(block: Block, schema: Schema) -> Columns:
+    """What the tokenizer says of itself: `vocabulary` (its size) and `pad` (the id of its padding), -1: not known."""
+    speech = None if schema.tokenizer is None else _tokenizer(schema.tokenizer.path)
+    size = -1 if speech is None else speech.size
+    pad = None if speech is None else speech.id_of("pad_token")
+    return {"vocabulary": np.full(len(block), size), "pad": np.full(len(block), -1 if pad is None else pad)}
+
+
+@lru_cache(maxsize=4)
+def _tokenizer(path: str | None) -> Tokenizer | None:
+    """Return the tokenizer at a path, once per process, with or without a chat template; None where there is none."""
+    try:
+        return None if path is None else Tokenizer(path)
+    except (MissingDependencyError, UsageError):
+        return None

@@ -1,0 +1,264 @@
+"""What a rule has held against the reference run, whether it found something or not: effects, and curves of the worst.
+
+A page that shows only what drifted cannot be told from one that looked at nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+MOST = 120  # measures that a verdict names; it says of how many
+_CURVES = 6
+_POINTS = 62  # quantiles of each side that a curve is kept at; with the ends and the KS place fewer than 128
+_CLASSES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """What a judge yields of one measure that it has held against the reference.
+
+    Args:
+        field, measure, unit: what it is of.
+        effect: how far the sides lie apart, in what the rule's limit is in.
+        drifted: it is told as a finding.
+        samples, groups: of this run and of the reference, as many as were looked at.
+        q: its false-discovery rate; None where it lay too near to be tested.
+        chance: what 95 of 100 deals of the groups to the sides do not exceed; None where it was not tested.
+        median: of this run and of the reference, None of what has no order.
+        curve: of the worst, see `cumulative`.
+        classes: of shares of classes, those that moved most: name, share here, share in the reference.
+        split: that was judged; the judge does not know it.
+    """
+
+    field: str
+    measure: str
+    unit: str
+    effect: float
+    drifted: bool
+    samples: tuple[int, int]
+    groups: tuple[int, int]
+    q: float | None = None
+    chance: float | None = None
+    median: tuple[float, float] | None = None
+    curve: Mapping[str, Any] | None = None
+    classes: tuple[tuple[str, float, float], ...] = ()
+    split: str = ""
+
+    def said(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        said: dict[str, Any] = {
+            "field": self.field, "measure": self.measure, "unit": self.unit, "split": self.split,
+            "effect": _short(self.effect), "drifted": self.drifted, "q": _short(self.q), "chance": _short(self.chance),
+            "samples": _sides(self.samples), "groups": _sides(self.groups),
+        }  # fmt: skip
+        said |= {} if self.median is None else {"median": _sides(self.median)}
+        said |= {} if self.curve is None else {"curve": dict(self.curve)}
+        names = [{"name": name, "here": here, "reference": then} for name, here, then in self.classes[:_CLASSES]]
+        return said | ({"classes": names} if names else {})
+
+
+def _sides(pair: tuple[float, float]) -> dict[str, float]:
+    return {"here": pair[0], "reference": pair[1]}
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.5g}")
+
+
+def bounded(compared: Iterable[Compared]) -> dict[str, Any]:
+    """Return the measures of a verdict as JSON values, those that drifted first, then the largest effects.
+
+    Returns:
+        ``count`` of all, how many ``drifted``, ``measures``: of more than 120 the last are left out, and only six of
+        those that drifted keep their curves.
+    """
+    order = sorted(compared, key=lambda one: (not one.drifted, -one.effect, one.split, one.field, one.measure))
+    drawn = {*foremost(one for one in order if one.curve is not None)}
+    kept = [one if one in drawn else replace(one, curve=None) for one in order[:MOST]]
+    drifted = sum(one.drifted for one in order)
+    return {"count": len(order), "drifted": drifted, "measures": [one.said() for one in kept]}
+
+
+class _Sized(Protocol):
+    @property
+    def field(self) -> str: ...
+
+    @property
+    def effect(self) -> float: ...
+
+
+Sized = TypeVar("Sized", bound=_Sized)
+
+
+def foremost(measures: Iterable[Sized]) -> list[Sized]:
+    """Return the six that tell most: the worst of each field, then the second of each; measures of one are alike."""
+    places: dict[str, int] = {}
+    ranked = []
+    for one in sorted(measures, key=lambda one: -one.effect):
+        places[one.field] = places.get(one.field, -1) + 1
+        ranked.append((places[one.field], one))
+    ranked.sort(key=lambda pair: pair[0])
+    return [one for _, one in ranked[:_CURVES]]
+
+
+def cumulative(here: Array, reference: Array) -> dict[str, Any]:
+    """Return how many values of each side lie at or below some places, and where the two shares differ most.
+
+    Args:
+        here, reference: finite float64, at least one each.
+
+    Returns:
+        ``at``: at most 128 of the values, ascending: all of them where they are few, else quantiles of each side, the
+        ends and the place of the largest difference. ``here``, ``reference``: values of each side at or below each.
+        ``ks``, ``ks_at``: the largest difference of the shares over all values, and the first value that has it.
+
+    Reference: the statistic of Kolmogorov and Smirnov, two-sided; ties count on both sides.
+    """
+    sides = [np.sort(here), np.sort(reference)]
+    values = np.unique(np.concatenate(sides))
+    below = [np.searchsorted(side, values, side="right") for side in sides]
+    apart = np.abs(below[0] / len(here) - below[1] / len(reference))
+    most = int(np.argmax(apart))
+    kept = np.arange(len(values))
+    if len(values) > 2 * _POINTS:
+        marks = [side[np.arange(1, _POINTS + 1) * len(side) // (_POINTS + 1)] for side in sides]
+        ends = values[[0, most, -1]]
+        kept = np.unique(np.searchsorted(values, np.concatenate([*marks, ends])))
+    return {
+        "at": values[kept].tolist(), "here": below[0][kept].tolist(), "reference": below[1][kept].tolist(),
+        "ks": float(apart[most]), "ks_at": float(values[most]),
+    }  # fmt: skip
+
+
+Distance = Callable[[Array, Array], Array]
+
+_SEED = 20_260_101
+_BINS = 64
+_USUAL = 0.95
+_HELD = 1 << 24  # numbers of a batch of permutations
+
+
+def wasserstein(positions: Array) -> Distance:
+    """Return the distance W1 between histograms over the same bins, in the unit of the positions.
+
+    Shapes:
+        positions: float64 (bins), ascending: where the values of each bin lie (their mean)
+        the histograms: (..., bins); the distances: float64 (...)
+
+    Reference: W1 of one dimension is the area between the two cumulative distributions.
+    """
+    gaps = np.diff(positions)
+
+    def distance(first: Array, second: Array) -> Array:
+        apart = np.cumsum(_shares(first), axis=-1) - np.cumsum(_shares(second), axis=-1)
+        found: Array = np.abs(apart[..., :-1]) @ gaps
+        return found
+
+    return distance
+
+
+def total_variation(first: Array, second: Array) -> Array:
+    """Return half the sum of the differences of shares: 0 for equal histograms, 1 for those that share no bin.
+
+    Shapes:
+        first, second: (..., bins)
+        returns: float64 (...)
+    """
+    found: Array = np.abs(_shares(first) - _shares(second)).sum(axis=-1) / 2
+    return found
+
+
+def _shares(counts: Array) -> Array:
+    total = counts.sum(axis=-1, keepdims=True)
+    shares: Array = counts / np.where(total > 0, total, 1)
+    return shares
+
+
+def histograms(values: Array, units: Array, count: int) -> tuple[Array, Array]:
+    """Return how often each group's values fall into bins of equal shares of all values, and where the bins lie.
+
+    Shapes:
+        values: float64 (samples), finite
+        units: int64 (samples): the group of each, below `count`
+        returns: float64 (count, bins), float64 (bins); at most 64 bins, fewer where values repeat
+    """
+    edges = np.unique(np.quantile(values, np.arange(1, _BINS) / _BINS, method="lower"))
+    place = np.searchsorted(edges, values, side="left")
+    sizes = np.bincount(place, minlength=len(edges) + 1)
+    filled = np.flatnonzero(sizes)
+    place = np.searchsorted(filled, place)
+    positions = np.bincount(place, weights=values) / sizes[filled]
+    counts = np.bincount(units * len(filled) + place, minlength=count * len(filled))
+    return counts.reshape(count, len(filled)).astype(np.float64), positions
+
+
+def pooled_sd(first: Array, second: Array) -> float:
+    """Return the standard deviation within the two sides; of all values where neither side varies."""
+    squares = len(first) * first.var() + len(second) * second.var()
+    within = float(np.sqrt(squares / max(1, len(first) + len(second) - 2)))
+    return within or float(np.concatenate([first, second]).std())
+
+
+class Chance(NamedTuple):
+    """What dealing the groups anew gives: the p-value, and what 95 of 100 deals do not exceed."""
+
+    p_value: float
+    usual: float
+
+
+class Permutations:
+    """Ways to deal groups to two sides of the same sizes; the same ones in every run.
+
+    Args:
+        first: bool (groups): the groups that really are on the first side.
+    """
+
+    def __init__(self, first: Array) -> None:
+        self._first = first
+        self._known = np.zeros((0, len(first)), bool)
+
+    def chance(self, counts: Array, distance: Distance, rounds: int) -> Chance:
+        """Return how likely chance makes the sides differ as much as they do, (1 + as far apart) / (1 + rounds).
+
+        Shapes:
+            counts: float64 (groups, bins), whole numbers: their sums are exact in any order
+        """
+        total = counts.sum(axis=0)
+        mine = self._first.astype(np.float64) @ counts
+        observed = float(distance(mine, total - mine))
+        dealt = self._dealt(rounds)
+        found, step = np.empty(rounds), max(1, _HELD // max(1, len(self._first)))
+        for start in range(0, rounds, step):
+            sides = dealt[start : start + step].astype(np.float64) @ counts
+            found[start : start + step] = distance(sides, total - sides)
+        as_far = int((found >= observed * (1 - 1e-9)).sum())
+        return Chance((1 + as_far) / (1 + rounds), float(np.quantile(found, _USUAL, method="inverted_cdf")))
+
+    def _dealt(self, rounds: int) -> Array:
+        if len(self._known) < rounds:  # one generator per round count: more rounds do not change the first ones' use
+            rng = np.random.Generator(np.random.PCG64(_SEED))
+            self._known = rng.permuted(np.broadcast_to(self._first, (rounds, len(self._first))), axis=1)
+        return self._known[:rounds]
+
+
+def discovery_rates(p_values: Array) -> Array:
+    """Return the false-discovery rate at which each of many tests counts as found.
+
+    Shapes:
+        p_values: float64 (tests)
+        returns: float64 (tests)
+
+    Reference: Benjamini and Hochberg 1995, the step-up procedure.
+    """
+    count = len(p_values)
+    order = np.argsort(p_values, kind="stable")
+    scaled = p_values[order] * count / np.arange(1, count + 1)
+    rates = np.empty(count)
+    rates[order] = np.minimum(1.0, np.minimum.accumulate(scaled[::-1])[::-1])
+    return rates

@@ -1,0 +1,570 @@
+"""What a judge asked its rows for: one that found nothing there has judged nothing, and passes nobody."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import translate
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from datacheck.errors import DamagedRunError, UsageError
+from datacheck.model.finding import Failure, Finding, RuleVerdict, Severity, Verdict
+from datacheck.model.table import CHECKED, Measured, Note, Rows, Table, Texts
+from datacheck.rules.base import Case, Pairs, Rule, Skip, Told
+from datacheck.rules.comparison import Compared, bounded
+from datacheck.rules.selection import Choice, in_order_of_need, targets
+from datacheck.schema.model import ANY, Schema, is_pattern
+from datacheck.workers.budget import OutOfTimeError, limited_time
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Asked(Rows):
+    """Rows that remember whether there was any column that a judge asked for.
+
+    Args:
+        columns: whether there is one of each name: filled by what is asked.
+    """
+
+    columns: dict[str, bool] = field(default_factory=dict)
+
+    def _column(self, name: str) -> Measured | None:
+        column = super()._column(name)
+        self.columns[name] = column is not None
+        return column
+
+    def where(self, mask: Array) -> Rows:
+        """Return only the rows at which `mask` is true."""
+        return Asked(self.table, self.index[mask], self.field, self.columns)
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether nothing of it was there: of values of such a shape nothing is measured that the rule could judge."""
+        return bool(self.columns) and not any(self.columns.values())
+
+
+MOST_PAIRS = 10_000
+
+
+class SecondRead(Protocol):
+    """Reads the samples of pairs again and compares them: values by name, float64 (pairs), NaN where that failed."""
+
+    def __call__(self, rule: Rule, case: Case, split: str, rows: Rows, pairs: Array) -> Mapping[str, Array]:
+        """Return what `Rule.compare` says of each pair."""
+
+
+def second_read(rule: Rule, case: Case, split: str, rows: Rows, read: SecondRead) -> Case:
+    """Return the case with the pairs that a rule asks for.
+
+    Raises:
+        ValueError: the rule names no pairs of rows.
+    """
+    assert rule.pairs is not None
+    wanted = np.asarray(rule.pairs(rows, case), dtype=np.int64).reshape(-1, 2)[:MOST_PAIRS]
+    if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(rows)):
+        msg = f"the rule asks for pair {wanted.max(axis=0).tolist()} of {len(rows)} rows"
+        raise ValueError(msg)
+    values = read(rule, case, split, rows, wanted) if len(wanted) else {}
+    return replace(case, pairs=Pairs(wanted[:, 0], wanted[:, 1], values))
+
+
+class Reference:
+    """The rows of an earlier run, as rules about the new one see them.
+
+    Args:
+        table: all its rows.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._splits = np.array(table.splits, dtype=object)
+
+    def rows(self, rule: Rule, name: str, split: str) -> Rows:
+        """Return the rows that match those which the rule is given: of the same split, with the same field."""
+        mask = np.ones(len(self._table), bool) if rule.span == "all" else self._splits == split
+        if rule.sees == "checked":
+            mask &= self._table.status == CHECKED
+        if rule.per == "field":
+            mask &= self._table.present(name)
+        return self._table.rows(np.flatnonzero(mask), name)
+
+
+_RULE_S, _ROW_S = 60.0, 1e-4  # processor time [s] that a rule may use, and more for each row
+_LEAST_S = 1.0  # for each further call, when a rule has used its time
+_NO_RATE = "the dataset of their file does not tell its steps a second"
+_STOPPED = "stopped"
+_MOST_PLACES = 20_000  # fields for each split that is judged by itself: each is a call of each rule, however few rows
+_OTHERS = "all others"  # what the splits beyond these are called, which are judged as one
+_EXAMPLES = 3
+_WORST = 12  # that are drawn
+_WORST_FIRST = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """What the judges say of a table.
+
+    Args:
+        verdicts: one per rule, in code order.
+        findings: worst first.
+        crashes: rule, what it was looking at, traceback.
+        valid: bool (rows): checked and in no error finding.
+        codes: per row, the codes that make it invalid.
+        failing: per row, the codes of all its findings, those that only warn or inform too, with spaces between.
+        seconds: what each rule took.
+        suppressed: findings that are known and not told again.
+    """
+
+    verdicts: list[RuleVerdict]
+    findings: list[Finding]
+    crashes: list[dict[str, str]]
+    valid: Array
+    codes: list[tuple[str, ...]]
+    failing: Texts
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    suppressed: list[Finding] = field(default_factory=list)
+
+
+class _Waivers:
+    """The keys that a rule's ``ignore`` names, in full or by a pattern, and which of its entries are used."""
+
+    def __init__(self, ignore: Sequence[str]) -> None:
+        self._known, self.used = set(ignore), set[str]()
+        self._patterns = [(entry, re.compile(translate(entry)).match) for entry in ignore if is_pattern(entry)]
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+    def __contains__(self, key: str) -> bool:
+        hits = {entry for entry, match in self._patterns if match(key)} | ({key} & self._known)
+        self.used |= hits
+        return bool(hits)
+
+
+@dataclass(eq=False)
+class _Trial:
+    """One rule on its way to a verdict; masks are over the table's rows.
+
+    Args:
+        readable: some sample could be read.
+        expected: the schema says that samples hold what the rule judges: no optional field, none that it does not list.
+    """
+
+    choice: Choice
+    checked: Array
+    failed: Array
+    readable: bool
+    skipped: dict[str, Array] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    crashes: list[dict[str, str]] = field(default_factory=list)
+    allowed: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    compared: list[Compared] = field(default_factory=list)
+    unseen: dict[str, Array] = field(default_factory=dict)
+    expected: bool = False
+    waived: int = 0
+    seconds: float = 0.0
+    began: float = field(default_factory=time.process_time)  # [s]
+    rows: int = 0  # that were handed to the judge
+
+    @cached_property
+    def waivers(self) -> _Waivers:
+        return _Waivers(self.choice.settings.ignore)
+
+    def verdict(self) -> RuleVerdict:
+        rule, choice = self.choice.rule, self.choice
+        told = any(f.severity is not Severity.INFO for f in self.findings)
+        why = [*self.told, *self.allowed]
+        if self.waived:
+            why.append(f"{self.waived:,} failing samples waived: {choice.settings.reason}")
+        unseen = tuple(
+            f"{np.count_nonzero(m):,} samples not judged: {reason}" for reason, m in sorted(self.unseen.items())
+        )
+        if self.crashes:
+            verdict = Verdict.CRASH
+            why.insert(0, self.crashes[0]["traceback"].strip().splitlines()[-1])
+        elif told:
+            verdict = Verdict.FAIL
+        elif choice.verdict is not None:
+            verdict = choice.verdict
+            why.append(choice.why)
+        elif not self.checked.any():
+            verdict, reasons = _nothing_judged(self)
+            why += reasons
+        else:
+            verdict = Verdict.PASS
+        skipped = {code: int(np.count_nonzero(mask)) for code, mask in sorted(self.skipped.items())}
+        return RuleVerdict(
+            rule.code, rule.name, verdict, choice.severity, rule.level,
+            int(np.count_nonzero(self.checked)), int(np.count_nonzero(self.failed)), skipped, unseen, "; ".join(why),
+            dict(choice.options), bounded(self.compared) if self.compared else {},
+        )  # fmt: skip
+
+
+def _nothing_judged(trial: _Trial) -> tuple[Verdict, list[str]]:
+    codes = [code for code, mask in sorted(trial.skipped.items()) if mask.any()]
+    if trial.unseen:
+        return Verdict.SKIP, list(trial.unseen)
+    if codes:
+        return Verdict.SKIP, [f"every sample that it would judge fails {', '.join(codes)}"]
+    if not trial.readable:
+        return Verdict.SKIP, ["no sample could be read"]
+    return (Verdict.SKIP if trial.expected else Verdict.NOT_APPLICABLE), ["no sample holds what it judges"]
+
+
+def _mask(mask: Array, index: Array) -> Array:
+    found = np.asarray(mask, dtype=bool)
+    if found.shape != index.shape:
+        msg = f"the judge returned a mask of {found.shape} for {len(index)} rows"
+        raise ValueError(msg)
+    return found
+
+
+def judge(
+    table: Table, schema: Schema, choices: Sequence[Choice], notes: Sequence[Note] = (),
+    crashes: Sequence[Mapping[str, str]] = (), reference: Table | None = None, second: SecondRead | None = None,
+    rates: Array | None = None,
+) -> Judged:  # fmt: skip
+    """Run every chosen rule over the table.
+
+    Args:
+        table: all rows of a run.
+        schema: the schema in force.
+        choices: from `choose_rules`.
+        notes: what the listing knows; a rule sees those with its code.
+        crashes: measurements that failed: measure, key, traceback.
+        reference: all rows of the run to compare with.
+        second: reads samples again for rules over pairs; without it they see no pairs.
+        rates: float64 (rows), the steps a second that the file of each tells, NaN where it tells none; None: those of
+            the schema, for all.
+
+    Raises:
+        UsageError: a waiver matches no failing sample.
+    """
+    court = _Court(table, schema, notes, reference, second, rates)
+    trials = {choice.rule.code: court.hear(choice) for choice in in_order_of_need(choices)}
+    for trial in trials.values():
+        names = {m.name for m in trial.choice.rule.measures}
+        trial.crashes += [
+            {"rule": trial.choice.rule.code, "at": f"measurement {c['measure']} of {c['key']}",
+             "traceback": c["traceback"]}
+            for c in crashes if c["measure"] in names and trial.choice.verdict is None
+        ]  # fmt: skip
+    _check_waivers(schema, trials)
+    findings = sorted((f for t in trials.values() for f in t.findings), key=_worst_first)
+    errors = _failing(table, [f for f in findings if f.severity is Severity.ERROR])
+    codes: list[tuple[str, ...]] = [()] * len(table)
+    for place in np.flatnonzero(errors.rows).tolist():
+        codes[place] = tuple(errors[place].split())
+    valid = np.array([not text for text in errors.words])[errors.rows] & (table.status == CHECKED)
+    verdicts = [trials[code].verdict() for code in sorted(trials)]
+    crashed = [c for _, t in sorted(trials.items()) for c in t.crashes]
+    seconds = {code: trials[code].seconds for code in sorted(trials)}
+    return Judged(verdicts, findings, crashed, valid, codes, _failing(table, findings), seconds)
+
+
+def _worst_first(finding: Finding) -> tuple[Any, ...]:
+    concerned = finding.failed or finding.of
+    return _WORST_FIRST[finding.severity], -concerned, finding.code, finding.fields, finding.kind, finding.split
+
+
+def _check_waivers(schema: Schema, trials: Mapping[str, _Trial]) -> None:
+    for code, settings in schema.rules.items():
+        if not settings.ignore:  # a rule of which nothing is waived need not have been judged: a batch has no files
+            continue
+        trial = trials[code]
+        stale = [key for key in settings.ignore if key not in trial.waivers.used]
+        stopped = any(finding.kind == _STOPPED for finding in trial.findings)
+        if stale and not stopped and trial.choice.verdict not in {Verdict.OFF, Verdict.SKIP}:
+            msg = (
+                f"schema {schema.name}, rules.{code}.ignore: {stale[0]!r} matches no sample that fails {code}"
+                f"{f' (nor do {len(stale) - 1} more)' if len(stale) > 1 else ''}. Remove the waiver."
+            )
+            raise UsageError(msg)
+
+
+def _failing(table: Table, findings: Sequence[Finding]) -> Texts:
+    """Return per row the codes that it fails, in code order; of a row without finding that is not read, its own."""
+    masks: dict[str, Array] = {}
+    for finding in findings:
+        if len(finding.rows):
+            masks.setdefault(finding.code, np.zeros(len(table), bool))[finding.rows] = True
+    words, rows = [""], np.zeros(len(table), np.int32)
+    for code in sorted(masks):
+        before, place = np.unique(rows[masks[code]], return_inverse=True)  # few: the sets of codes that rows fail
+        rows[masks[code]] = len(words) + place
+        words += [f"{words[number]} {code}".strip() for number in before.tolist()]
+    reasons, unread = Texts.of(table.reasons), (table.status != CHECKED) & (rows == 0)
+    rows[unread] = len(words) + reasons.rows[unread]
+    return Texts(words + [reason.partition(" ")[0] for reason in reasons.words], rows)
+
+
+class _Findings:
+    """The findings of one rule by row: there may be one for each split and field, and each split asks."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self._findings = findings
+        rows = np.concatenate([np.zeros(0, np.int64), *(finding.rows for finding in findings)])
+        order = np.argsort(rows, kind="stable")
+        self._rows = rows[order]
+        self._of = np.repeat(np.arange(len(findings)), [len(finding.rows) for finding in findings])[order]
+
+    def with_rows(self, rows: Array) -> Iterator[tuple[Finding, int]]:
+        """Yield each finding that names some of these rows, and how many of them."""
+        first = np.searchsorted(self._rows, rows, "left")
+        many = np.searchsorted(self._rows, rows, "right") - first
+        at = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many - first, many)
+        for number, count in zip(*np.unique(self._of[at], return_counts=True), strict=True):
+            yield self._findings[number], int(count)
+
+
+class _Court:
+    """Hears one rule after the other and remembers which rows failed which, for the rules that come later."""
+
+    def __init__(
+        self, table: Table, schema: Schema, notes: Sequence[Note], reference: Table | None,
+        second: SecondRead | None, rates: Array | None,
+    ) -> None:  # fmt: skip
+        self.table, self.schema, self.rates = table, schema, rates
+        by_split = _by_split(table, notes)
+        small = _small(by_split, schema)
+        self.joined = len(small)
+        self.by_split = {split: index for split, index in by_split.items() if split not in small}
+        if small:
+            self.by_split[_OTHERS] = np.sort(np.concatenate([by_split[split] for split in small]))
+        self.notes: dict[tuple[str, str | None], list[Note]] = {}  # by code and split; under None those of all splits
+        for note in notes:
+            for split in (_OTHERS if note.split in small else note.split, None):
+                self.notes.setdefault((note.code, split), []).append(note)
+        self.second, self.before = second, None if reference is None else Reference(reference)
+        self.failing: dict[str, dict[str, Array]] = {}
+        self.findings: dict[str, _Findings] = {}
+        self.schemas = {split: schema.for_split(split) for split in self.by_split}
+        self.checked = table.status == CHECKED
+        self.readable = bool(self.checked.any())
+        self.present: dict[str, Array] = {}
+
+    def hear(self, choice: Choice) -> _Trial:
+        """Return the rule's trial: every judge call made, findings drawn."""
+        checked, failed = (np.zeros(len(self.table), bool) for _ in range(2))
+        if choice.rule.compares and self.before is None and choice.verdict is None:
+            choice = replace(choice, verdict=Verdict.NOT_APPLICABLE, why="no --reference given")
+        trial, began = _Trial(choice, checked, failed, self.readable), time.perf_counter()
+        if choice.verdict is None:
+            if self.joined and choice.rule.span != "all":
+                trial.told.append(f"the {self.joined:,} splits with the fewest samples are judged as one")
+            for split, schema, index in self._spans(trial):
+                for name, spec in targets(choice.rule, schema, choice.level):
+                    self._judge(trial, split, Case(schema, name, spec, choice.options), index)
+        self.findings[choice.rule.code] = _Findings(trial.findings)
+        trial.seconds = time.perf_counter() - began
+        return trial
+
+    def _spans(self, trial: _Trial) -> Iterator[tuple[str, Schema, Array]]:
+        rule = trial.choice.rule
+        if rule.span == "all":
+            yield "", self.schema, np.arange(len(self.table), dtype=np.int64)
+            return
+        for split, index in self.by_split.items():
+            for schema, some in self._paces(split, index) if rule.paced else [(self.schemas[split], index)]:
+                if not rule.unless(schema):
+                    yield split, schema, some
+                elif not rule.unless(self.schemas[split]):  # it lacks the rate alone
+                    some = _those(some, self.checked)
+                    self._skip(trial, some, Skip(np.ones(len(some), bool), _NO_RATE))
+
+    def _paces(self, split: str, index: Array) -> Iterator[tuple[Schema, Array]]:
+        """Yield the rows of a split that have one rate, and the schema with it."""
+        schema = self.schemas[split]
+        if self.rates is None or schema.episode is None or not len(index):
+            yield schema, index
+            return
+        rates, which = np.unique(self.rates[index], return_inverse=True)
+        for number, rate in enumerate(rates.tolist()):
+            episode = schema.episode.model_copy(update={"fps": None if math.isnan(rate) else rate})
+            yield schema.model_copy(update={"episode": episode}), index[which == number]
+
+    def _judge(self, trial: _Trial, split: str, case: Case, index: Array) -> None:
+        rule = trial.choice.rule
+        trial.expected |= rule.per == "sample" or _promised(case)
+        index = self._without_needed(trial, case.name, self._visible(rule, case.name, index))
+        notes = self.notes.get((rule.code, None if rule.span == "all" else split), ())
+        if not len(index) and not notes:
+            return
+        earlier = trial.checked[index]
+        trial.checked[index] = True
+        rows = Asked(self.table, index, case.name)
+        before = None if self.before is None or not rule.compares else self.before.rows(rule, case.name, split)
+        case = replace(case, reference=before)
+        try:
+            if rule.pairs is not None and self.second is not None:
+                case = second_read(rule, case, split, rows, self.second)
+            silent = True
+            trial.rows += len(index)
+            left = _RULE_S + _ROW_S * trial.rows - (time.process_time() - trial.began)
+            with limited_time(max(left, _LEAST_S)), np.errstate(all="ignore"):  # samples may hold the largest numbers
+                case = replace(case, notes=_not_waived(trial, notes))
+                for said in rule.judge(rows, case) if len(index) or case.notes else ():
+                    self._take(trial, split, case.name, index, said)
+                    silent = False
+            if silent and rule.per == "field" and rows.in_vain:
+                trial.checked[index] = earlier
+        except DamagedRunError:  # a column is read when a rule asks for it
+            raise
+        except (MemoryError, OutOfTimeError) as error:  # by samples that somebody chose: they end no scan
+            trial.checked[index] = earlier | trial.failed[index]
+            self._record(trial, split, case.name, index, _stopped(index, error))
+        except Exception:  # noqa: BLE001  a rule that raises is a crash verdict; the other rules go on
+            trial.crashes.append(_crash(rule, case, split))
+
+    def _visible(self, rule: Rule, name: str, index: Array) -> Array:
+        if rule.sees == "checked":
+            index = _those(index, self.checked)
+        return _those(index, self._present(name)) if rule.per == "field" else index
+
+    def _take(self, trial: _Trial, split: str, name: str, index: Array, said: Failure | Skip | Told | Compared) -> None:
+        if isinstance(said, Skip):
+            self._skip(trial, index, said)
+        elif isinstance(said, Compared):
+            trial.compared.append(replace(said, split=split))
+        elif isinstance(said, Told):
+            trial.told.append(" ".join(part for part in (name, split, said.words) if part))
+        else:
+            self._record(trial, split, name, index, said)
+
+    def _present(self, name: str) -> Array:
+        if name not in self.present:
+            self.present[name] = self.table.present(name)
+        return self.present[name]
+
+    def _without_needed(self, trial: _Trial, name: str, index: Array) -> Array:
+        for code in trial.choice.rule.needs:
+            failing = self._failing(code, name)
+            if failing is None or not (gone := failing[index]).any():
+                continue
+            fresh = self._hide(trial, code, index[gone])
+            for finding, hidden in self.findings[code].with_rows(fresh):
+                finding.hides[trial.choice.rule.code] = finding.hides.get(trial.choice.rule.code, 0) + hidden
+            index = index[~gone]
+        return index
+
+    def _hide(self, trial: _Trial, code: str, rows: Array) -> Array:
+        """Mark rows as not judged because they fail `code`; return those that were not marked yet."""
+        mask = trial.skipped.setdefault(code, np.zeros(len(self.table), bool))
+        fresh = rows[~mask[rows]]
+        mask[rows] = True
+        return fresh
+
+    def _failing(self, code: str, name: str) -> Array | None:
+        """Rows that fail `code` for the field, for the field that it is part of, or as whole samples."""
+        by_field = self.failing.get(code, {})
+        wanted = [n for n in by_field if not name or n in {"", name, name.rpartition(".")[0]}]
+        return np.logical_or.reduce([by_field[n] for n in wanted]) if wanted else None
+
+    def _skip(self, trial: _Trial, index: Array, skip: Skip) -> None:
+        rows = index[_mask(skip.mask, index)]
+        trial.checked[rows] = False
+        trial.unseen.setdefault(skip.reason, np.zeros(len(self.table), bool))[rows] = True
+
+    def _record(self, trial: _Trial, split: str, name: str, index: Array, failure: Failure) -> None:
+        mask = _mask(failure.mask, index)
+        order, ranges = (None if one is None else np.asarray(one)[mask] for one in (failure.order, failure.ranges))
+        rows = index[mask]
+        if trial.waivers and len(rows):
+            keep = np.array([self.table.keys[int(i)] not in trial.waivers for i in rows])
+            trial.waived += int((~keep).sum())
+            rows, (order, ranges) = rows[keep], (None if one is None else one[keep] for one in (order, ranges))
+            if not len(rows):
+                return
+        finding = _finding(trial.choice, self.table, split, name, index, rows, order, replace(failure, ranges=ranges))
+        if (failure.severity or trial.choice.rule.severity) is Severity.ERROR:  # a warning must not hide an error
+            by_field = self.failing.setdefault(trial.choice.rule.code, {})
+            for affected in {name, *failure.extra}:
+                by_field.setdefault(affected, np.zeros(len(self.table), bool))[rows] = True
+        if finding.severity is not Severity.INFO:
+            allow = trial.choice.settings.allow
+            if len(rows) and len(rows) <= allow * len(index):
+                trial.allowed.append(f"{len(rows):,} of {len(index):,} fail, {allow:.3g} of them allowed")
+                return
+            trial.failed[rows] = True
+        trial.findings.append(finding)
+
+
+def _those(index: Array, mask: Array) -> Array:
+    """Return the rows of `index` at which a mask of all rows is true: mostly all of them, which are then not copied."""
+    return index if mask.all() else index[mask[index]]
+
+
+def _promised(case: Case) -> bool:
+    part = case.schema.part_of(case.name)
+    spec = case.spec if part is None else case.schema.fields[part[0]]
+    return case.name != ANY and not spec.optional
+
+
+def _by_split(table: Table, notes: Sequence[Note]) -> dict[str, Array]:
+    places = {note.split: np.zeros(0, np.int64) for note in notes} | dict(Texts.of(table.splits).places())
+    return {split: places[split] for split in sorted(places)}
+
+
+def _small(by_split: Mapping[str, Array], schema: Schema) -> set[str]:
+    """Return the splits with the fewest rows, where there are more than are judged by themselves."""
+    most = max(1, _MOST_PLACES // max(1, len(schema.fields)))
+    if len(by_split) <= most:
+        return set()
+    known = {condition.removeprefix("split=") for condition in schema.when}
+    known |= schema.tokenizer.lengths.keys() if schema.tokenizer is not None else set()
+    order = sorted(by_split, key=lambda split: (split not in known, -len(by_split[split]), split))
+    small = set(order[most - 1 :])
+    return small | ({_OTHERS} & by_split.keys())
+
+
+def _not_waived(trial: _Trial, notes: Sequence[Note]) -> tuple[Note, ...]:
+    kept = [note for note in notes if note.key not in trial.waivers] if trial.waivers else notes
+    trial.waived += sum(not note.missing for note in notes) - sum(not note.missing for note in kept)
+    return tuple(kept)
+
+
+def _finding(
+    choice: Choice,
+    table: Table,
+    split: str,
+    name: str,
+    index: Array,
+    rows: Array,
+    order: Array | None,
+    failure: Failure,
+) -> Finding:
+    worst = rows if order is None else rows[np.argsort(-order.astype(np.float64), kind="stable")]
+    rule = choice.rule
+    fields = tuple(dict.fromkeys(part for part in (name, *failure.extra) if part))
+    severity = choice.severity if choice.settings.severity else failure.severity or rule.severity
+    return Finding(
+        rule.code, rule.name, severity, rule.level, fields, failure.message, rows, len(index),
+        tuple(table.keys[int(i)] for i in worst[:_EXAMPLES]), failure.measured, failure.expected,
+        failure.cause, failure.fix, failure.kind, split=split,
+        worst=() if order is None else tuple(worst[:_WORST].tolist()), ranges=failure.ranges,
+    )  # fmt: skip
+
+
+def _stopped(index: Array, error: Exception) -> Failure:
+    why = "needs more memory than there is" if isinstance(error, MemoryError) else "takes too long"
+    return Failure(
+        np.zeros(len(index), bool),
+        f"not judged: the rule {why} for these {len(index):,} samples.",
+        fix="If some samples are unlike all others (in shapes, names or texts), leave them out; else report it.",
+        severity=Severity.ERROR,
+        kind=_STOPPED,
+    )
+
+
+def _crash(rule: Rule, case: Case, split: str) -> dict[str, str]:
+    where = " ".join(part for part in (case.name, split) if part) or "the dataset"
+    return {"rule": rule.code, "at": where, "traceback": traceback.format_exc()}

@@ -1,0 +1,469 @@
+"""Rules about conversations: who speaks when, turns that say something, preferences that prefer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise, zip_longest
+from typing import Any
+
+import numpy as np
+import orjson
+
+from datacheck.model.chats import text_at
+from datacheck.model.finding import Cause, Failure, Level, Severity
+from datacheck.model.sample import Block, Column
+from datacheck.model.table import Rows
+from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those, where_text
+from datacheck.rules.chat_turns import CALLER, SPELLED, Chat, Turns, chats_in, order_of, pairs_of, turns_of
+from datacheck.rules.measures import form
+from datacheck.rules.text_bytes import blank
+from datacheck.runtime.hashing import shortened
+from datacheck.schema.model import FieldSpec, Schema
+from datacheck.tokenization import content_of, messages_of, role_of
+
+Array = np.ndarray[Any, Any]
+
+_RARELY = 0.1  # of the texts of an optional field: more of them empty is how its data say "none"
+_MANY, _IN_ONE = 100, 10  # texts of one file, and how many times the share of them may be empty
+_SHORT = 5  # characters: "null" has four
+_NAME_BYTES = 200  # of a speaker, as it is shown
+_NAMELESS = frozenset({"none", "nan", "null"})
+_ASKING = frozenset({"user", "human", "tool"})
+_CALLS = frozenset({"tool_call", "tool_use", "function_call", "tool-call"})  # types of parts, as writers call them
+_PROMPTING = _ASKING | {"system"}
+_USERS = frozenset({"user", "human"})
+UNKNOWN, NO_USER, LAST, NO_CALL, TOOLS, TWICE, SPANS, SPANNED = 1, 2, 4, 8, 16, 32, 64, 128
+# Shares of the chats: in more of them two questions in a row are how these data are, spans count from another place.
+_MOST = {TWICE: 0.05, SPANS: 0.5}
+
+
+def _heard(messages: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], bool]:
+    """Return who speaks, in order, and whether a turn may be empty or a mere "None"."""
+    try:
+        roles, said = tuple([m["role"] for m in messages]), [m["content"] for m in messages]
+        odd = min(map(len, said), default=_SHORT) < _SHORT or any(map(str.isspace, said))
+        "".join(roles)
+    except (KeyError, TypeError):
+        return tuple(map(role_of, messages)), True
+    return roles, odd
+
+
+@lru_cache(maxsize=65_536)
+def _order(roles: tuple[str, ...], speakers: tuple[str, ...], learnt: str) -> tuple[int, str]:
+    """Return what is wrong with the order of these speakers (bits), and the first of them that is not known."""
+    wrong, strange = 0, ""
+    if speakers:
+        strange = shortened(next((role for role in roles if role not in speakers), ""), _NAME_BYTES)
+        wrong |= UNKNOWN if strange else 0
+    first = next((i for i, role in enumerate(roles) if role in {learnt, CALLER}), len(roles))
+    if first < len(roles):
+        wrong |= 0 if _asks(learnt) or any(map(_asks, roles[:first])) else NO_USER
+        wrong |= LAST if roles[-1] not in {learnt, CALLER} else 0
+    wrong |= TWICE if any(one == two and one.lower() in _USERS for one, two in pairwise(roles)) else 0
+    return wrong, strange
+
+
+def _asks(role: str) -> bool:
+    return role.lower() in _ASKING
+
+
+def _calls(messages: Sequence[dict[str, Any]]) -> int:
+    """Return whether a tool answers that nobody called, tools are no JSON, and spans end beyond the text."""
+    called, wrong = False, 0
+    for message in messages:
+        called |= _is_call(message)
+        wrong |= _spans(message)
+        wrong |= NO_CALL if message.get("role") == "tool" and not called else 0
+        for key in ("tools", "tool_calls"):
+            said = message.get(key)
+            wrong |= TOOLS if isinstance(said, str) and said and not _parses(said) else 0
+    return wrong
+
+
+def _spans(message: dict[str, Any]) -> int:
+    """Return whether a message has spans (`start`, `exclusive_end`), and whether one ends beyond its text (bits)."""
+    found = 0
+    inner = [value for value in message.values() if isinstance(value, dict | list)]
+    said = content_of(message) if inner else None
+    room = len(said.encode("utf-8", "surrogatepass")) if isinstance(said, str) else None
+    while inner and room is not None:
+        one = inner.pop()
+        if isinstance(one, dict):
+            start, end = one.get("start"), one.get("exclusive_end")
+            if isinstance(start, int) and isinstance(end, int):
+                found |= SPANNED | (SPANS if end > room else 0)
+        values = one.values() if isinstance(one, dict) else one
+        inner += [value for value in values if isinstance(value, dict | list)]
+    return found
+
+
+def _is_call(message: dict[str, Any]) -> bool:
+    """Tell whether a message calls a tool: in an entry of its own, in its text, or as a part of its content."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    types = {str(part.get("type")) for part in parts if isinstance(part, dict)}
+    named = bool(message.get("tool_calls") or message.get("function_call"))
+    return named or not types.isdisjoint(_CALLS) or "<tool_call>" in str(content)
+
+
+def _parses(text: str) -> bool:
+    try:
+        orjson.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+@measure("speakers", version=7, applies=lambda spec: spec.role == "chat", uses=("speakers", "train_on"))
+def speakers(column: Column, spec: FieldSpec) -> Columns:
+    """Who speaks when: `order`, and what turns say.
+
+    Bits of `order`: 1 unknown, 2 no user before, 4 not last, 8 tool without call, 16 tools no JSON, 32 a user twice,
+    64 spans that end beyond the text of their turn, 128 spans.
+    `strange`: the first unknown speaker; `hollow`: empty turns that are learnt from; `mute`: other empty turns, without
+    those of the system; `unsaid`: turns that say None, nan or null; `turns`: who speaks, as text (`turns.order_of`).
+    """
+    if column.kind != "json":
+        return {}
+    learnt = spec.train_on or "assistant"
+    turns = turns_of(column)
+    if turns is not None:
+        return dict(_ordered(turns, spec.speakers, learnt)) | {"turns": turns.orders()}
+    chats = chats_in(column)
+    heard = [_heard(messages) for messages in chats]
+    told = [_order(roles, spec.speakers, learnt) for roles, _ in heard]
+    order = np.array([wrong for wrong, _ in told], dtype=np.int64)
+    called = [i for i, m in enumerate(chats) if sum(map(len, m)) > 2 * len(m) or "tool" in heard[i][0]]
+    odd = [i for i, (_, odd) in enumerate(heard) if odd]
+    spoken = _spoken(chats.__getitem__, learnt, order, [strange for _, strange in told], called, odd)
+    return dict(spoken) | {"turns": [order_of(roles[: SPELLED + 1]) for roles, _ in heard]}
+
+
+def _ordered(turns: Turns, known: tuple[str, ...], learnt: str) -> Columns:
+    """Return what `speakers` finds in plain chats: as `_order` says of each, of all at once."""
+    count, filled = len(turns.roles), turns.counts > 0
+    answer = turns.first(turns.where(learnt, CALLER))
+    asked = turns.first(turns.where(*filter(_asks, turns.words)))
+    order = np.where((answer < count) & (asked >= answer), NO_USER, 0)
+    last = turns.roles[turns.starts[filled] + turns.counts[filled] - 1]
+    ends = np.zeros(len(order), bool)
+    ends[filled] = np.array([word in {learnt, CALLER} for word in turns.words], dtype=bool)[last]
+    order[(answer < count) & ~ends] |= LAST
+    users = turns.where(*(word for word in turns.words if word.lower() in _USERS))
+    twice = users[1:] & (turns.roles[1:] == turns.roles[:-1])
+    owners = np.repeat(np.arange(len(turns.counts)), turns.counts)
+    order[owners[1:][twice & (owners[1:] == owners[:-1])]] |= TWICE
+    strange = [""] * len(order)
+    if known and any(word not in known for word in turns.words):
+        first = turns.first(~turns.where(*known))
+        for i in np.flatnonzero(first < count).tolist():
+            strange[i] = shortened(turns.words[turns.roles[first[i]]], _NAME_BYTES)
+            order[i] |= UNKNOWN if strange[i] else 0
+    called = np.flatnonzero((turns.wide > 0) | (turns.first(turns.where("tool")) < count))
+    odd = blank(turns.said)
+    assert turns.said.lengths is not None
+    short = np.flatnonzero(~odd & (turns.said.lengths < 4 * _SHORT))  # bytes: a character has four at most
+    odd[short] = [len(text_at(turns.said, i)) < _SHORT for i in short.tolist()]
+    owners = np.searchsorted(np.cumsum(turns.counts), np.flatnonzero(odd), side="right")
+    return _spoken(turns.chat, learnt, order, strange, called.tolist(), np.unique(owners).tolist())
+
+
+def _spoken(
+    chat: Callable[[int], Chat],
+    learnt: str,
+    order: Array,
+    strange: list[str],
+    called: Sequence[int],
+    odd: Sequence[int],
+) -> Columns:
+    """Return the columns of `speakers`, having looked at chats with calls and at those with odd turns."""
+    for i in called:
+        order[i] |= _calls(chat(i))
+    counts = np.zeros((3, len(order)), np.int64)
+    for i in odd:
+        counts[:, i] = _silent(chat(i), learnt)
+    return {"order": order, "strange": strange, "hollow": counts[0], "mute": counts[1], "unsaid": counts[2]}
+
+
+def _silent(messages: Sequence[dict[str, Any]], learnt: str) -> tuple[int, int, int]:
+    """Return how many turns are empty and learnt from, empty otherwise, a mere None."""
+    hollow = mute = unsaid = 0
+    for message in messages:
+        said = content_of(message)
+        if not isinstance(said, str):
+            continue
+        if not said.strip():
+            silent = not (message.get("tool_calls") or message.get("reasoning_content"))
+            hollow += silent and role_of(message) == learnt
+            mute += silent and role_of(message) not in {learnt, "system"}  # no instruction is one, too
+        else:
+            unsaid += said.strip().lower() in _NAMELESS
+    return hollow, mute, unsaid
+
+
+@measure("words", applies=lambda spec: spec.role == "text")
+def words(column: Column, spec: FieldSpec) -> Columns:
+    """Texts that say nothing: `hollow` (empty or white space), `unsaid` (None, nan or null)."""
+    del spec
+    if column.kind != "text" or column.lengths is None:
+        return {}
+    unsaid = np.zeros(len(column), bool)
+    for i in np.flatnonzero(column.lengths <= 64).tolist():
+        unsaid[i] = text_at(column, i).strip().lower() in _NAMELESS
+    return {"hollow": blank(column), "unsaid": unsaid}
+
+
+@rule(
+    "DC705", "empty-text", Severity.WARNING, Level.SAMPLE, measures=(form, speakers, words),
+    needs=("DC121", "DC122", "DC702"), applies=lambda s: s.role in {"chat", "text"}, defaults={"share": 0.001},
+)  # fmt: skip
+def empty_text(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A text or a turn says nothing, or is the word None.
+
+    What:
+        Answers that are empty or white space; texts that are; texts that are ``None``, ``nan`` or ``null``, as
+        str() makes of a missing value. A text field that is ``optional`` may be empty in more than a tenth of the
+        samples that have it: that is how its data say "none".
+    Why it matters:
+        The model learns to answer nothing, or to say None.
+    Measure:
+        Turns and texts without a visible character; turns that only call a tool or only think count as said.
+    When it is wrong:
+        A text that need not be there is written as "" now and then: raise ``share``. Empty answers are written during
+        training: switch the rule off.
+    Options:
+        share: share of plain texts, and of chats with other empty turns, up to which nothing is said (0.001); of a
+        hundred texts or more in one file ten times as many.
+    Bad::
+
+        schema: {fields: {c: {role: chat, train_on: assistant}}}
+        samples:
+          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}}
+          - {c: {json: [{role: user, content: Tell me of pixels.}, {role: assistant, content: " "}]}}
+
+    Good::
+
+        schema: {fields: {c: {role: chat, train_on: assistant}}}
+        samples:
+          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}}
+
+    Fix:
+        Drop them; look for the join or the export that lost the text.
+    Reference:
+        minimind's PretrainDataset trains on str(text): a missing text becomes the word None.
+    """
+    known = rows.measured("hollow", "unsaid")
+    if not known.any():
+        return
+    what = "text" if case.spec.role == "text" else f"{case.spec.train_on or 'assistant'} turn"
+    share = float(case.options["share"])
+    hollow = known & (rows["hollow"] > 0)
+    if hollow.any() and (case.spec.role != "text" or _exceptions(rows, hollow, known, case)):
+        found = _empty(hollow, f"{those(hollow, 'have')} an empty {what}.", "empty")
+        yield replace(found, severity=Severity.WARNING) if case.spec.optional and case.spec.role == "text" else found
+    unsaid = known & (rows["unsaid"] > 0)
+    if unsaid.any():
+        text = f"{those(unsaid, 'say')} None, nan or null and nothing else in a {what.split()[-1]}."
+        yield _empty(unsaid, text, "none")
+    mute = known & (rows["mute"] > 0) if "mute" in rows else known & False
+    if mute.sum() > share * known.sum():
+        yield _empty(mute, f"{those(mute, 'have')} an empty turn of another speaker.", "mute")
+
+
+def _exceptions(rows: Rows, hollow: Array, known: Array, case: Case) -> bool:
+    """Tell whether empty texts are too many, in all or in one file, and of an optional field still few of its texts."""
+    share, count = float(case.options["share"]), int(hollow.sum())
+    if case.spec.optional and count > _RARELY * known.sum():
+        return False
+    of = rows.files.rows
+    there, empty = np.bincount(of[known]), np.bincount(of[hollow])
+    there = there[: len(empty)]
+    return bool(count > share * known.sum() or ((there >= _MANY) & (empty > _IN_ONE * share * there)).any())
+
+
+def _empty(mask: Array, text: str, kind: str) -> Failure:
+    return Failure(mask, text, fix="Drop them; look for the join or the export that lost the text.", kind=kind)
+
+
+_WRONG = {
+    UNKNOWN: ("unknown", "have a speaker that is none of the declared ones", "speakers under other names"),
+    NO_USER: (
+        "no-user",
+        "have an answer before anyone has asked",
+        "the question is lost, turns are out of order, or speakers are exchanged",
+    ),
+    NO_CALL: ("no-call", "have the reply of a tool that nobody called", "the turn with the call is lost"),
+    TOOLS: ("tools", "have tools or tool calls that are no JSON", "written as another text than JSON"),
+    LAST: ("last", "do not end with an answer", "the last answer is lost, or turns are out of order"),
+    TWICE: ("twice", "have two turns of the user in a row", "an answer is lost, or a speaker has the wrong name"),
+    SPANS: ("spans", "have spans (start, exclusive_end) that end beyond the text of their turn", ""),
+}
+
+
+@measure("preference", version=3, per="sample", uses=("fields.preferred_over", "fields.role"))
+def preference(block: Block, schema: Schema) -> Columns:
+    """What two answers to one prompt have in common.
+
+    ``<field>:equal``: all of it; ``<field>:prompts``: where they part, somebody asks or instructs. Chats that part with
+    an answer may go on as they like.
+    """
+    found: dict[str, Array] = {}
+    for name, spec in schema.of_role("chat", "text"):
+        mine, other = block.fields.get(name), block.fields.get(spec.preferred_over or "")
+        if mine is None or other is None or mine.kind != other.kind or mine.kind == "array":
+            continue
+        pairs = list(zip(mine.objects, other.objects, strict=True))
+        if mine.kind == "text":
+            found[f"{name}:equal"] = np.array([a.strip() == b.strip() for a, b in pairs], dtype=bool)
+            found[f"{name}:prompts"] = np.zeros(len(block), bool)
+            continue
+        parting = [_parting(messages_of(a), messages_of(b)) for a, b in pairs]
+        found[f"{name}:equal"] = np.array([roles is None for roles in parting], dtype=bool)
+        found[f"{name}:prompts"] = np.array([bool(_PROMPTING & (roles or set())) for roles in parting], dtype=bool)
+    return found
+
+
+def _parting(one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -> set[str] | None:
+    """Return who speaks in the first turns in which two chats differ, None where they do not."""
+    for turns in zip_longest(one, other):
+        if turns[0] != turns[1]:
+            return {role_of(turn) for turn in turns if turn is not None}
+    return None
+
+
+@rule(
+    "DC706", "role-order", Severity.ERROR, Level.SAMPLE, measures=(form, speakers, preference),
+    needs=("DC121", "DC122"), applies=lambda s: s.role == "chat",
+)  # fmt: skip
+def role_order(rows: Rows, case: Case) -> Iterator[Failure]:
+    """The turns of a chat are not in an order that a template can render and a model can learn from.
+
+    What:
+        Speakers are among ``speakers``; someone asks before the first answer; a tool replies only to a call; tools and
+        tool calls that are text are JSON; the last turn is an answer, unless the answers are fields of their own
+        (``preferred_over``); no user speaks twice in a row where this is rare (below 5 % of the chats). Spans in a turn
+        (``start``, ``exclusive_end``) end within its text, where those of half of the chats with spans or more do.
+    Why it matters:
+        Templates drop such turns in silence, or raise in the middle of an epoch.
+    Measure:
+        The sequence of speakers of each chat; the ends of spans against the bytes of the text in UTF-8, which are as
+        many as its characters or more.
+    When it is wrong:
+        Another speaker is meant: list it in ``speakers``; answers of another name: ``train_on``.
+    Options:
+        none
+    Bad::
+
+        schema: {fields: {c: {role: chat, speakers: [system, user, assistant], train_on: assistant}}}
+        samples:
+          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}}
+          - {c: {json: [{role: usr, content: Hello.}, {role: user, content: Well.}, {role: assistant, content: Dots.}]}}
+
+    Good::
+
+        schema: {fields: {c: {role: chat, speakers: [system, user, assistant], train_on: assistant}}}
+        samples:
+          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}}
+
+    Fix:
+        Repair the export, or drop the chats.
+    Reference:
+        minimind's agent data hold tools as JSON text and are parsed without a guard.
+    """
+    known = rows.measured("order")
+    if not known.any():
+        return
+    order = rows["order"]
+    for bit, (kind, what, why) in _WRONG.items():
+        mask = known & ((order & bit) > 0) & _judged(rows, case, bit)
+        if bit in {LAST, TWICE}:
+            mask &= order & NO_USER == 0  # of turns that are out of order one thing is said
+        of = known & ((order & SPANNED) > 0) if bit == SPANS else known
+        mask &= mask.sum() <= _MOST.get(bit, 1) * of.sum()
+        if not mask.any():
+            continue
+        strange = f": {listed(sorted({repr(str(s)) for s in rows['strange'][mask]}))}" if bit == UNKNOWN else ""
+        count = int(mask.sum())
+        verb = what if count > 1 else what.replace("have ", "has ", 1).replace("do not", "does not", 1)
+        yield Failure(
+            mask,
+            f"{counted(count)} {verb}{strange}.",
+            expected={"speakers": list(case.spec.speakers)},
+            cause=Cause(why, kind, explains=count) if why else None,
+            severity=Severity.WARNING if bit in {LAST, TWICE} else None,
+            fix="Repair the export, or drop the chats.",
+            kind=kind,
+        )
+
+
+def _judged(rows: Rows, case: Case, bit: int) -> Array:
+    """Return bool (rows): chats of which a fault is one, whatever other fields the samples have.
+
+    Notes:
+        The answers of a preference pair may stand alone, and the chat beside them ends with the question.
+    """
+    pairs = pairs_of(case.schema)
+    mine = any(case.name in pair for pair in pairs)
+    found = np.ones(len(rows), bool)
+    if bit == NO_USER and mine:
+        found = ~where_text(rows["turns"], lambda turns: turns == (case.spec.train_on or "assistant"))
+    elif bit == LAST and not mine:
+        for name, _ in pairs:
+            found &= ~rows.measured(f":{name}:equal")
+    return found
+
+
+@rule(
+    "DC712", "equal-preference", Severity.ERROR, Level.SAMPLE, measures=(form, preference),
+    needs=("DC121", "DC122", "DC702"),
+    applies=lambda s: s.role in {"chat", "text"} and s.preferred_over is not None,
+)  # fmt: skip
+def equal_preference(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A preferred answer is the rejected one, or answers another question.
+
+    What:
+        The two chats of a ``preferred_over`` pair differ, and the first turn that differs is an answer: what was asked
+        is the same until then.
+    Why it matters:
+        Equal answers give no gradient and a loss of ln 2; answers to different questions teach the question.
+    Measure:
+        The first turn that differs, and who speaks there.
+    When it is wrong:
+        The prompts differ on purpose (a rewritten question): switch the rule off.
+    Options:
+        none
+    Bad::
+
+        schema: {fields: {good: {role: chat, preferred_over: bad}, bad: {role: chat}}}
+        samples:
+          - good: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}
+            bad: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}
+
+    Good::
+
+        schema: {fields: {good: {role: chat, preferred_over: bad}, bad: {role: chat}}}
+        samples:
+          - good: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}
+            bad: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: No idea.}]}
+
+    Fix:
+        Drop the pairs, or join answers and prompts again by their key.
+    Reference:
+        minimind's DPO records hold both conversations whole: nothing keeps their prompts equal.
+    """
+    name, other = case.name, case.spec.preferred_over or ""
+    pair = (other,)
+    known = rows.measured(f":{name}:equal", f":{name}:prompts")
+    if not known.any():
+        return
+    apart = known & rows[f":{name}:prompts"].astype(bool)
+    same = known & rows[f":{name}:equal"].astype(bool) & ~apart
+    fix = "Drop the pairs, or join answers and prompts again by their key."
+    if same.any():
+        text = f"{name} and {other} are equal in {counted(int(same.sum()))}: nothing is preferred."
+        yield Failure(same, text, cause=Cause("both answers are one", "same"), fix=fix, kind="same", extra=pair)
+    if apart.any():
+        text = f"{name} and {other} answer different prompts in {counted(int(apart.sum()))}."
+        yield Failure(apart, text, cause=Cause("prompts differ", "prompts"), fix=fix, kind="prompts", extra=pair)

@@ -1,0 +1,628 @@
+"""Rules about images: which row and which colour come first, and whether all are of one size."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from datacheck.model.finding import Cause, Failure, Level, Severity
+from datacheck.model.sample import Block, Column
+from datacheck.model.table import Measured, Rows, Texts
+from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, shown, those, where_text
+from datacheck.rules.measures import form, is_numeric, leaf, numbers, of_role
+from datacheck.schema.model import FieldSpec, Schema
+
+Array = np.ndarray[Any, Any]
+
+_ORIGINS = {"opengl": "bottom_left", "opencv": "top_left"}  # what robosuite's image convention means
+_BANDS = 32
+_ONE_SCENE = 0.9  # share of a group that must look alike: else it is no camera's
+_FRAMES = 8  # of a film are looked at
+_NUMBER = re.compile(r"\d+")
+_SIZED = frozenset({"image", "depth", "mask"})
+_PICTURE = "image"  # the field of a picture file that no schema lists
+_MOST_CHANNELS = 4
+_FACTORS = (2, 3, 4, 8)  # by which pictures are enlarged or made smaller
+_PIXELS = 1 << 14  # of a picture whose colours are averaged
+_STEADY = 0.5  # of 255: means of a still scene differ less, by noise and by what moves
+_MOST_SIZES = 3  # that count as usual: photographs of the world have many more
+
+
+def _oriented(spec: FieldSpec) -> bool:
+    return leaf(spec) and spec.role == "image" and spec.origin is not None
+
+
+@measure("image_convention", per="sample", uses=("fields.origin",), depth="structure")
+def image_convention(block: Block, schema: Schema) -> Columns:
+    """What the file says of the orientation of its images: `image_convention`, in lower case."""
+    del schema
+    column = block.facts.get("image_convention")
+    return {} if column is None else {"image_convention": [str(text).strip().lower() for text in column.objects]}
+
+
+@measure("bands", version=2, applies=of_role("image"), uses=("shape",), depth="deep")
+def bands(column: Column, spec: FieldSpec) -> Columns:
+    """How bright an image is from its first row to its last: `bands` (32), the mean of 8 frames of a film."""
+    if not is_numeric(column) or column.lengths is None or column.values.ndim not in {2, 3, 4}:
+        return {}
+    film = column.values.ndim == 4 or (column.values.ndim == 3 and (spec.ragged or "").startswith("T"))
+    out, known = np.zeros((len(column), _BANDS)), np.zeros(len(column), bool)
+    for i in range(len(column)):
+        image = column[i]
+        rows = image[:: max(1, -(-len(image) // _FRAMES))] if film else image[None]
+        height = rows.shape[1]
+        if height < _BANDS or not rows.size:
+            continue
+        profile = rows.mean(axis=(0, *range(2, rows.ndim)), dtype=np.float64)
+        edges = np.linspace(0, height, _BANDS + 1).astype(np.int64)
+        out[i] = np.add.reduceat(profile, edges[:-1]) / np.diff(edges)
+        known[i] = True
+    return {"bands": Measured(out, known)}
+
+
+@rule(
+    "DC309", "image-orientation", Severity.WARNING, Level.DATASET, measures=(image_convention,),
+    applies=_oriented,
+)  # fmt: skip
+def image_orientation(rows: Rows, case: Case) -> Iterator[Failure]:
+    """The file says that its images begin with the other row than declared.
+
+    What:
+        robosuite's attribute ``macros_image_convention`` (of the sample's group or the one above): ``opengl`` writes
+        the bottom row first, ``opencv`` the top row, against ``origin``. No pixel is read.
+    Why it matters:
+        A policy trained on images that stand on their head fails on a camera that does not; nothing else tells.
+    Measure:
+        The attribute.
+    When it is wrong:
+        The attribute was copied along after the images had been turned: declare what the images are.
+    Options:
+        none
+    Bad::
+
+        schema: {fields: {i: {role: image, shape: [H, W, 3], dtype: uint8, origin: bottom_left}}}
+        samples:
+          - {n: 3, i: {picture: 40}, facts: {image_convention: opengl}}
+          - {i: {picture: 40}, facts: {image_convention: opencv}}
+
+    Good::
+
+        schema: {fields: {i: {role: image, shape: [H, W, 3], dtype: uint8, origin: bottom_left}}}
+        samples:
+          - {n: 4, i: {picture: 40}, facts: {image_convention: opengl}}
+
+    Fix:
+        Reverse the rows when reading (``image[::-1]``), or declare the other origin.
+    Reference:
+        LIBERO writes ``opengl``: its images are upside-down, and OpenVLA turns them by 180 degrees.
+    """
+    known = rows.measured(":image_convention")
+    bad = np.zeros(len(rows), bool)
+    if known.any():
+        text = rows[":image_convention"]
+        bad = known & where_text(text, lambda said: _ORIGINS.get(said, case.spec.origin) != case.spec.origin)
+    if bad.any():
+        said = sorted(set(text[bad]))[0]
+        yield Failure(
+            bad,
+            f"files of {counted(int(bad.sum()))} say {said}: the {_ORIGINS[said].replace('_', ' ')} comes first; "
+            f"origin: {case.spec.origin} is declared.",
+            measured={"convention": said},
+            expected={"origin": case.spec.origin},
+            cause=Cause(f"written as {said} does", said, explains=int(bad.sum())),
+            fix=f"Declare origin: {_ORIGINS[said]}, or reverse the rows when reading.",
+            kind=said,
+        )
+
+
+@rule(
+    "DC314", "turned-image", Severity.WARNING, Level.GROUP, measures=(bands,), needs=("DC109", "DC122"),
+    applies=of_role("image"), defaults={"like": 0.8, "unlike": 0.3, "samples": 5},
+)  # fmt: skip
+def turned_image(rows: Rows, case: Case) -> Iterator[Failure]:
+    """An image looks like the others of its group upside down.
+
+    What:
+        The brightness from the first row to the last follows that of the group, and not that of the group reversed.
+        Groups that look the same either way, and those whose images are of many scenes, are not judged. Needs
+        ``--level deep``: pixels are read.
+    Why it matters:
+        Half of the files were turned when they were read or converted; a policy then learns both, and is right about
+        half of the time.
+    Measure:
+        Correlation of the mean brightness of 32 bands of rows with the median of the group, and with that reversed. The
+        others must be ``like`` the median, nine of ten at least.
+    When it is wrong:
+        The camera itself turns over.
+    Options:
+        like: correlation with the reversed bands (0.8). unlike: with the bands as they are (0.3). samples: fewest
+        images of a group (5).
+    Bad::
+
+        schema: {fields: {i: {role: image, shape: [H, W, 3], dtype: uint8}}}
+        samples:
+          - {n: 6, i: {picture: 40}}
+          - {i: {picture: 40, turned: true}}
+
+    Good::
+
+        schema: {fields: {i: {role: image, shape: [H, W, 3], dtype: uint8}}}
+        samples:
+          - {n: 7, i: {picture: 40}}
+
+    Fix:
+        Reverse the rows of these images (``image[::-1]``).
+    Reference:
+        Raw LIBERO is upside-down, its re-rendered copies are not: mixing both mixes orientations.
+    """
+    known = rows.measured("bands")
+    if not known.any():
+        return
+    bad, mirrored = _upside_down(rows, known, case)
+    if bad.any():
+        value = float(np.median(mirrored[bad]))
+        yield Failure(
+            bad,
+            f"{those(bad, 'look')} like the others of their group upside down (correlation {shown(value)}, median).",
+            measured={"correlation": value},
+            cause=Cause("turned upside down against the others", "turned", explains=int(bad.sum())),
+            fix="Reverse the rows of these images.",
+            kind="turned",
+            order=mirrored,
+        )
+
+
+def _upside_down(rows: Rows, known: Array, case: Case) -> tuple[Array, Array]:
+    """Return which images are turned against their group, and how like it they are then."""
+    like, unlike = float(case.options["like"]), float(case.options["unlike"])
+    bad, mirrored = known & False, np.zeros(len(rows))
+    for _, places in rows.by_group():
+        mine = places[known[places]]
+        if len(mine) < int(case.options["samples"]):
+            continue
+        profiles = rows["bands"][mine]
+        middle = np.median(profiles, axis=0)
+        if _alike(middle[None], middle[::-1])[0] > unlike:
+            continue  # the group itself looks the same upside down
+        mirrored[mine], own = _alike(profiles, middle[::-1]), _alike(profiles, middle)
+        odd = (mirrored[mine] > like) & (own < unlike)
+        others = ~odd & (np.ptp(profiles, axis=1) > 0)
+        # photos of many scenes have sky and floor in every place
+        if others.any() and np.mean(own[others] > like) >= _ONE_SCENE:
+            bad[mine] = odd & (2 * int(odd.sum()) < len(mine))
+    return bad, mirrored
+
+
+def _alike(profiles: Array, other: Array) -> Array:
+    """Return the correlation of each profile with another one, 0 where one is constant."""
+    a, b = profiles - profiles.mean(axis=1, keepdims=True), other - other.mean()
+    size = np.sqrt((a * a).sum(axis=1) * float((b * b).sum()))
+    out: Array = np.where(size > 0, (a @ b) / np.maximum(size, 1e-300), 0.0)
+    return out
+
+
+# ---------------------------------------------------------------------------------------------- channels
+
+
+@measure("channels", applies=of_role("image"), depth="deep")
+def channels(column: Column, spec: FieldSpec) -> Columns:
+    """Mean of each of three colours of 8 bits: `channels` (3), of some pixels of 8 frames of a film."""
+    del spec
+    values = column.values
+    if values.dtype != np.uint8 or column.lengths is None or values.ndim not in {3, 4} or values.shape[-1] != 3:
+        return {}
+    out, known = np.zeros((len(column), 3)), np.zeros(len(column), bool)
+    for i in range(len(column)):
+        image = column[i]
+        frames = image[:: max(1, -(-len(image) // _FRAMES))] if image.ndim == 4 else image[None]
+        each = max(1, int((frames.shape[1] * frames.shape[2] / _PIXELS) ** 0.5))
+        some = frames[:, ::each, ::each]
+        if some.size:
+            out[i], known[i] = some.reshape(-1, 3).mean(axis=0, dtype=np.float64), True
+    return {"channels": Measured(out, known)}
+
+
+@rule(
+    "DC317", "channel-order", Severity.WARNING, Level.GROUP, measures=(channels,), needs=("DC109", "DC122"),
+    applies=of_role("image"), defaults={"samples": 20, "share": 0.2, "apart": 10.0},
+)  # fmt: skip
+def channel_order(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A few images have red and blue exchanged against all others of their group.
+
+    What:
+        Where the mean colours of a group's images are nearly equal, no image has the first and the third channel
+        exchanged. Groups of many scenes, and scenes as red as blue, are not judged. Needs ``--level deep``: pixels are
+        read.
+    Why it matters:
+        OpenCV reads and writes blue first: a policy that saw both learns no colours.
+    Measure:
+        Means of the three channels; their median in the group and how far they are from it (median absolute
+        deviation). Both channels must be ``apart`` deviations from their own median, within four of each other's, and
+        all other images within four of the medians.
+    When it is wrong:
+        The scene itself changes its colours so.
+    Options:
+        samples: fewest images of a group (20). share: largest share that may be exchanged to be told (0.2). apart: how
+        many deviations both channels must be off (10).
+    Bad::
+
+        schema: {fields: {i: {role: image, shape: [H, W, 3], dtype: uint8}}}
+        samples:
+          - {n: 20, i: {choice: [9, 9], among: [[90, 120, 200], [94, 122, 206]], dtype: uint8}}
+          - {i: {choice: [9, 9], among: [[200, 120, 90], [206, 122, 94]], dtype: uint8}}
+
+    Good::
+
+        schema: {fields: {i: {role: image, shape: [H, W, 3], dtype: uint8}}}
+        samples:
+          - {n: 21, i: {choice: [9, 9], among: [[90, 120, 200], [94, 122, 206]], dtype: uint8}}
+
+    Fix:
+        Reverse the channels of these images (``image[..., ::-1]``).
+    Reference:
+        ``cv2.imread`` and ``cv2.imwrite`` order the channels blue, green, red.
+    """
+    known = rows.measured("channels")
+    bad, others = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
+    for _, places in rows.by_group():
+        mine = places[known[places]]
+        if len(mine) >= int(case.options["samples"]):
+            bad[mine] = _exchanged(rows["channels"][mine], float(case.options["share"]), float(case.options["apart"]))
+            others[mine] = ~bad[mine] & bad[mine].any()
+    if bad.any():
+        mean = np.median(rows["channels"][bad], axis=0).round(1).tolist()
+        usual = np.median(rows["channels"][others], axis=0).round(1).tolist()
+        yield Failure(
+            bad,
+            f"{those(bad, 'have')} the first and the third channel exchanged against the others of their group: means "
+            f"{mean[0]:g}, {mean[1]:g}, {mean[2]:g}; {usual[0]:g}, {usual[1]:g}, {usual[2]:g} are usual.",
+            measured={"means": mean},
+            expected={"means": usual},
+            cause=Cause("probably blue and red exchanged (BGR and RGB)", "exchanged", explains=int(bad.sum())),
+            fix="Look at these images; reverse the channels of those in which blue and red are exchanged.",
+            kind="exchanged",
+        )
+
+
+def _exchanged(means: Array, share: float, apart: float) -> Array:
+    """Return which images have the first and third channel exchanged; none where the others differ, too."""
+    middle = np.median(means, axis=0)
+    spread = np.maximum(_STEADY, 1.4826 * np.median(np.abs(means - middle), axis=0))
+    near = (np.abs(means - middle) <= 4 * spread).all(axis=1)
+    turned = (np.abs(means[:, ::-1] - middle) <= 4 * spread).all(axis=1)
+    found: Array = turned & (np.abs(means - middle) >= apart * spread)[:, [0, 2]].all(axis=1)
+    few = bool(found.sum() <= share * len(means)) and bool((near | found).all())
+    return found & few
+
+
+# ---------------------------------------------------------------------------------------------- sizes
+
+
+@measure("picture_sizes", per="sample", uses=("fields.role", "fields.shape"), depth="structure")
+def picture_sizes(block: Block, schema: Schema) -> Columns:
+    """Height and width of each picture, depth map and mask: `<field>:size` (2), also of picture files."""
+    found: dict[str, Array] = {}
+    for name, column in block.fields.items():
+        spec = schema.fields.get(name)
+        if (name == _PICTURE if spec is None else _is_picture(column, spec)) and (size := _size(column)) is not None:
+            found[f"{name}:size"] = size
+    return found
+
+
+def _is_picture(column: Column, spec: FieldSpec) -> bool:
+    """Tell whether a listed field holds pictures: by its role, else by the form that decoded pictures have."""
+    if spec.role is not None or spec.is_text or column.kind != "array":
+        return spec.role in _SIZED
+    return column.values.dtype == np.uint8 and column.values.ndim == 3 and column.values.shape[-1] in {3, 4}
+
+
+def _size(column: Column) -> Array | None:
+    """Return height and width, int64 (samples, 2); None where a value has other axes than a picture or a film."""
+    if column.kind != "array" or column.lengths is None or column.values.ndim not in {2, 3, 4}:
+        return None
+    item = column.values.shape[1:]
+    axes = [column.lengths, *(np.full(len(column), size, np.int64) for size in item)]
+    if len(item) == 1:
+        return np.stack(axes, axis=1)
+    if item[-1] <= _MOST_CHANNELS:
+        return np.stack(axes[-3:-1], axis=1)
+    return np.stack(axes[-2:], axis=1)
+
+
+@rule(
+    "DC315", "picture-size", Severity.WARNING, Level.SAMPLE, per="sample", measures=(picture_sizes,),
+    needs=("DC109", "DC122"), defaults={"share": 0.9, "samples": 20},
+)  # fmt: skip
+def picture_size(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A few pictures have another size than nearly all others of their field and folder.
+
+    What:
+        Where the pictures of a folder have one size, or three at most, no picture has such a size with height and
+        width exchanged, or half of it, or a third, quarter or eighth, or as many times of it. Any other size beside one
+        usual size is told for information. Folders with few pictures are judged together where they are named alike
+        but for numbers. Folders of pictures of many sizes are not judged.
+    Why it matters:
+        Boxes, key points and camera matrices are in pixels: they fit no picture that was turned or scaled.
+    Measure:
+        Height and width as stored; EXIF orientation is not applied. No pixel is read. Sizes of a tenth of the pictures
+        and more are usual. Where a dataset holds pictures alone, turned ones are information: some were taken upright.
+    When it is wrong:
+        Some photographs were taken upright, or with another camera: nothing in pixels belongs to them.
+    Options:
+        share: share of the pictures that must have a usual size (0.9). samples: fewest pictures to judge (20).
+    Bad::
+
+        schema: {fields: {i: {role: image, shape: [H, W, 3], dtype: uint8}}}
+        samples:
+          - {n: 20, i: {choice: [24, 32, 3], among: [0, 90, 200], dtype: uint8}}
+          - {i: {choice: [32, 24, 3], among: [0, 90, 200], dtype: uint8}}
+
+    Good::
+
+        schema: {fields: {i: {role: image, shape: [H, W, 3], dtype: uint8}}}
+        samples:
+          - {n: 12, i: {choice: [24, 32, 3], among: [0, 90, 200], dtype: uint8}}
+          - {n: 9, i: {choice: [32, 24, 3], among: [0, 90, 200], dtype: uint8}}
+
+    Fix:
+        Export these pictures again as the others were, or transform what is given in their pixels.
+    Reference:
+        NeRF scenes whose camera wrote some photographs turned: one ``w`` and ``h`` is given for all of them.
+    """
+    columns = sorted(name for name in rows.table.columns if name.startswith(":") and name.endswith(":size"))
+    files, least = rows.files, int(case.options["samples"])
+    within = _folders(files) if columns else (files, files)
+    for column in columns:
+        known, sizes = rows.measured(column), rows[column]
+        kinds: dict[str, dict[str, list[int]]] = {}
+        for mine in _together(files, within, known, least):
+            for size, usual, kind in _odd(sizes[mine], float(case.options["share"])):
+                words = f"{_shown(size)} beside {_shown(usual)}"
+                places = kinds.setdefault(kind, {}).setdefault(words, [])
+                places += mine[(sizes[mine] == size).all(axis=1)].tolist()
+        for kind, said in sorted(kinds.items()):
+            yield _of_size(column[1:].removesuffix(":size"), kind, said, rows, case)
+
+
+def _of_size(name: str, kind: str, said: dict[str, list[int]], rows: Rows, case: Case) -> Failure:
+    """Return the finding of one kind; `said` holds the places of the pictures by the words about their size."""
+    mask = np.zeros(len(rows), bool)
+    for places in said.values():
+        mask[places] = True
+    harmless = kind == "other" or (kind.startswith("turned") and _pictures_alone(name, rows, case.schema))
+    cause = Cause(f"probably {kind}", kind.partition(" ")[0], explains=int(mask.sum()))
+    return Failure(
+        mask,
+        f"{those(mask, 'have')} pictures of another size than nearly all others (width x height): "
+        f"{listed(f'{words} ({len(some):,})' for words, some in said.items())}.",
+        measured={"sizes": list(said)[:10]},
+        cause=cause if kind != "other" else None,
+        fix="Export these pictures again as the others were, or transform what is given in their pixels.",
+        severity=Severity.INFO if harmless else None,
+        kind=kind,
+        extra=(name,),
+    )
+
+
+def _pictures_alone(name: str, rows: Rows, schema: Schema) -> bool:
+    """Tell whether samples hold a picture and nothing else that is in its pixels: no boxes, and no file of cameras."""
+    others = [other for other, spec in schema.stored.items() if other != name and spec.role != "class"]
+    return not others and bool(rows.measured(f":{name}:size").all())
+
+
+def _folders(files: Texts) -> tuple[Texts, Texts]:
+    """Return the folder of each file, and its path with a mark in place of each number."""
+    folders = Texts.of([path.rpartition("/")[0] for path in files.words])
+    return folders, Texts.of([_NUMBER.sub("#", path) for path in files.words])
+
+
+def _together(files: Texts, within: tuple[Texts, Texts], known: Array, least: int) -> Iterator[Array]:
+    """Yield the positions of the rows of each folder with enough of them; of small folders those named alike.
+
+    Notes:
+        ``episode_1/top.png`` and ``episode_2/top.png`` are alike: they differ in numbers alone.
+    """
+    rows, mine = files.rows[known], np.flatnonzero(known)
+    folder, alike = (texts.rows[rows].astype(np.int64) for texts in within)
+    large = np.bincount(folder, minlength=1)[folder] >= least
+    groups = np.where(large, folder, len(within[0].words) + alike)
+    order = np.argsort(groups, kind="stable")
+    for places in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
+        if len(places) >= least:
+            yield mine[places]
+
+
+def _odd(sizes: Array, share: float) -> Iterator[tuple[tuple[int, int], tuple[int, int], str]]:
+    """Yield each unusual size, the usual one that it is compared with, and what became of it ("other": unknown)."""
+    counts = Counter((height, width) for height, width in sizes.tolist())
+    usual = [size for size, count in counts.most_common(_MOST_SIZES) if count >= (1 - share) * len(sizes)]
+    if len(counts) > 2 * _MOST_SIZES or sum(counts[size] for size in usual) < share * len(sizes):
+        return
+    for size in sorted(counts.keys() - usual):
+        known = [(other, kind) for other in usual if (kind := _made(size, other))]
+        if known:
+            yield size, *known[0]
+        elif len(usual) == 1:
+            yield size, usual[0], "other"
+
+
+def _made(size: tuple[int, int], usual: tuple[int, int]) -> str:
+    """Return how a picture of the usual size gets this size, "" where neither turning nor scaling does."""
+    if size == usual[::-1]:
+        return "turned by 90 degrees"
+    for factor in _FACTORS:
+        if all(abs(large / factor - small) < 1 for small, large in zip(size, usual, strict=True)):
+            return f"scaled by {1 / factor:.3g}"
+        if all(small * factor == large for small, large in zip(usual, size, strict=True)):
+            return f"scaled by {factor}"
+    return ""
+
+
+def _shown(size: tuple[int, int]) -> str:
+    height, width = size
+    return f"{width} x {height}"
+
+
+_ROWS = 1 << 14  # of a sample that are looked at: means and spreads need no more
+_BYTE = 255.5
+_ONE = 1.0 + 1e-6
+_TWICE = _ONE / 255
+_KINDS = {"twice": "0..0.004", "unit": "0..1", "byte": "0..255", "signed": "below 0", "beyond": "above 255"}
+_FULL = {"twice": 1 / 255, "unit": 1.0, "byte": 255.0}
+
+
+@measure("shade", applies=of_role("color"))
+def shade(column: Column, spec: FieldSpec) -> Columns:
+    """Mean and spread of each colour channel, of every so many rows: `mean`, `std`; no row for samples without any."""
+    del spec
+    if not is_numeric(column) or column.lengths is None or column.values.ndim != 2 or column.values.shape[1] > 4:
+        return {}
+    width = column.values.shape[1]
+    mean, std = np.zeros((len(column), width)), np.zeros((len(column), width))
+    for i in np.flatnonzero(column.lengths > 0):
+        rows = column[int(i)]
+        some = np.ascontiguousarray(rows[:: -(-len(rows) // _ROWS)].T, dtype=np.float64)
+        mean[i] = some.mean(axis=1)
+        std[i] = np.sqrt(np.maximum(((some - mean[i][:, None]) ** 2).mean(axis=1), 0))
+    return {"mean": Measured(mean, column.lengths > 0), "std": Measured(std, column.lengths > 0)}
+
+
+def _scales(rows: Rows, known: Array) -> Array:
+    """Return text (rows): on which scale the colours of each sample are, "" where it cannot be told."""
+    low, high = rows["min"].min(axis=1), rows["max"].max(axis=1)
+    whole = np.array([name.startswith(("uint8", "bool")) for name in rows["dtype"]], dtype=bool)
+    conditions = [low < 0, high > _BYTE, high > _ONE, high > _TWICE]
+    found = np.select(conditions, ["signed", "beyond", "byte", "unit"], np.where(_graded(rows, high), "twice", "unit"))
+    found = np.where(whole, "byte", found).astype(object)
+    found[~known | (high == 0) & (low == 0)] = ""  # black is black on every scale
+    return found
+
+
+def _graded(rows: Rows, high: Array) -> Array:
+    """Tell which samples have values between 0 and their largest: of two values only, the smaller step is no scale."""
+    if "std" not in rows:
+        return np.zeros(len(high), bool)
+    two = rows["mean"] * (high[:, None] - rows["mean"])  # the variance of 0 and the largest value alone
+    found: Array = (rows["std"] ** 2 < 0.9 * two).any(axis=1)
+    return found
+
+
+def _declared(spec: FieldSpec) -> str:
+    ends = spec.range
+    if ends is None or ends.high is None or ends.low is None:
+        return ""
+    return "signed" if ends.low < 0 else "unit" if ends.high <= _ONE else "byte" if ends.high <= _BYTE else ""
+
+
+@rule(
+    "DC205", "color-range", Severity.ERROR, Level.SAMPLE, measures=(numbers, form, shade),
+    needs=("DC109", "DC122", "DC221"), applies=of_role("color"),
+    defaults={"mean": (0.03, 0.97), "std": 0.03, "all_mean": (0.3, 0.65), "all_std": (0.15, 0.4), "least": 8},
+)  # fmt: skip
+def color_range(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+    """Colours are on another scale than declared or than those of the other samples, or there are none.
+
+    What:
+        Error: colours of 0..1 where ``range: 0..255`` is declared, the other way round, divided by 255 twice, or below
+        0 (normalised before); without ``range`` samples on different scales. Warning, where ``range`` is declared: a
+        sample that is black, white or of one colour; a dataset whose mean colour or spread is far from that of real
+        scenes.
+    Why it matters:
+        A loader divides by 255 a second time: every colour is then 0.002, and the network learns from shape alone.
+    Measure:
+        Smallest and largest value; mean and standard deviation of each channel, as shares of the full scale.
+    When it is wrong:
+        Night, snow or one-coloured objects: widen the bands below.
+    Options:
+        mean: allowed mean of a sample, as share of full scale (0.03..0.97). std: least spread of some channel (0.03).
+        all_mean: allowed mean over the dataset (0.30..0.65). all_std: allowed mean spread (0.15..0.40). least: fewest
+        samples to judge the dataset (8).
+    Bad::
+
+        schema: {fields: {rgb: {role: color, shape: [P, 3], range: 0..255}}}
+        samples:
+          - {n: 3, rgb: {choice: [60, 3], among: [20, 90, 160, 230], dtype: float32}}
+          - {rgb: {choice: [60, 3], among: [0.1, 0.4, 0.6, 0.9], dtype: float32}}
+
+    Good::
+
+        schema: {fields: {rgb: {role: color, shape: [P, 3], range: 0..255}}}
+        samples:
+          - {n: 4, rgb: {choice: [60, 3], among: [20, 90, 160, 230], dtype: float32}}
+
+    Fix:
+        Normalise in one place; declare ``range`` for what the files hold.
+    Reference:
+        1,513 ScanNet scenes: means 0.055 to 0.914, spreads 0.063 to 0.361 of full scale; over all 0.42 and 0.28.
+    """
+    known = rows.measured("min", "dtype")
+    if not known.any():
+        return
+    scales, declared = _scales(rows, known), _declared(case.spec)
+    told = sorted(set(scales) - {""})
+    most = max(told, key=lambda name: (int((scales == name).sum()), name), default="")
+    wanted = declared or most
+    for name in told:
+        if name != wanted and not (declared and wanted == "signed"):
+            yield _other_scale(scales == name, name, wanted, declared=bool(declared))
+    right = (scales == wanted) | (scales == "")
+    if declared and "mean" in rows and wanted in {"unit", "byte"}:
+        full = 1.0 if wanted == "unit" else 255.0
+        yield from _shades(rows, case, right & rows.measured("mean"), full)
+
+
+def _other_scale(bad: Array, name: str, wanted: str, *, declared: bool) -> Failure:
+    cause = None
+    if name in _FULL and wanted in _FULL:
+        by = _FULL[wanted] / _FULL[name]
+        words = "divided by 255 twice" if name == "twice" else f"scaled to {_KINDS[name]}"
+        cause = Cause(f"{words}: x{by:.4g} gives {_KINDS[wanted]}", name, by, int(bad.sum()))
+    elif name == "signed":
+        cause = Cause("normalised before (a mean was subtracted)", name, None, int(bad.sum()))
+    return Failure(
+        bad,
+        f"{those(bad, 'hold')} colours of {_KINDS[name]}; {_KINDS[wanted]} is {'declared' if declared else 'usual'}.",
+        measured={"scale": _KINDS[name]},
+        expected={"scale": _KINDS[wanted]},
+        cause=cause,
+        kind=name,
+        fix="Bring all colours to one scale, and declare it with range.",
+    )
+
+
+def _shades(rows: Rows, case: Case, known: Array, full: float) -> Iterator[Failure]:
+    mean, std = rows["mean"].mean(axis=1) / full, rows["std"].max(axis=1) / full
+    low, high = map(float, case.options["mean"])
+    flat = known & ((mean < low) | (mean > high) | (std < float(case.options["std"])))
+    if flat.any():
+        yield Failure(
+            flat,
+            f"{those(flat, 'are')} black, white or of one colour: mean {shown(float(np.median(mean[flat])))} of full "
+            f"scale (allowed {low:g}..{high:g}), spread {shown(float(np.median(std[flat])))} (at least "
+            f"{case.options['std']:g}).",
+            measured={"mean": float(np.median(mean[flat])), "std": float(np.median(std[flat]))},
+            severity=Severity.WARNING,
+            kind="flat",
+            fix="Look at them: colours may not have been stored.",
+        )
+    known = known & ~flat
+    if int(known.sum()) < int(case.options["least"]):
+        return
+    odd = []
+    for label, values, band in (("mean", mean, case.options["all_mean"]), ("spread", std, case.options["all_std"])):
+        value = float(values[known].mean())
+        if not float(band[0]) <= value <= float(band[1]):
+            odd.append(f"{label} {shown(value)} (usual {band[0]:g}..{band[1]:g})")
+    if odd:
+        yield Failure(
+            np.zeros(len(rows), bool),
+            f"colours of {counted(int(known.sum()))} have {listed(odd)} of full scale.",
+            measured={"mean": float(mean[known].mean()), "std": float(std[known].mean())},
+            severity=Severity.WARNING,
+            kind="dataset",
+            fix="Compare some samples with their images; a gamma or a normaliser may have been applied.",
+        )

@@ -1,0 +1,488 @@
+"""Labels counted: which numbers there are, how often, and which points each instance has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from datacheck.model.sample import Block, Column
+from datacheck.model.table import Measured
+from datacheck.model.voxel_grid import deciding, occupied, representatives
+from datacheck.rules.base import Columns, measure
+from datacheck.rules.measures import annotated, flat, in_classes, is_numeric, of_role, one_of, reduced
+from datacheck.schema.model import FieldSpec, Range, Schema
+
+Array = np.ndarray[Any, Any]
+
+_BINS = 1 << 16
+_MOST_CELLS = 1 << 24
+_STRIP = 1 << 15  # rows that are looked at together
+_FIRST = 1 << 10  # rows in which the first of each instance are looked for first
+
+
+def whole(values: Array) -> Array | None:
+    """Return values as whole numbers, int32; None where one is none, or larger."""
+    numbers = np.empty(values.shape, np.int32)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for start in range(0, len(values), _STRIP):
+            part = _whole(values[start : start + _STRIP])
+            if part is None:
+                return None
+            numbers[start : start + _STRIP] = part
+    return numbers
+
+
+def _whole(values: Array) -> Array | None:
+    # as int32, as it is, where float16 would take large numbers for infinity, and uint32 -1 for 4,294,967,295
+    back = values.dtype if values.dtype.kind == "f" and values.dtype.itemsize > 2 else np.dtype(np.int32)
+    numbers = values.astype(np.int32)
+    return numbers if (numbers.astype(back, copy=False) == values).all() else None
+
+
+def distinct(column: Column) -> tuple[Array, Array, Array]:
+    """Return the different numbers of each sample, in rising order, and how often each is there.
+
+    Shapes:
+        values: any (numbers)
+        often: int64 (numbers)
+        lengths: int64 (samples) [numbers]
+
+    Notes:
+        Labels are few numbers again and again. Where they are not (other than whole ones, or far apart) every value
+        stands for itself, once.
+    """
+    known: tuple[Array, Array, Array] | None = column.__dict__.get("_distinct")
+    if known is None:
+        counted = column.__dict__.get("_counted", {})
+        each = [counted[i] for i in range(len(column))] if len(counted) == len(column) else []
+        known = column.__dict__["_distinct"] = _beside(each) if each else _distinct(column)
+    return known
+
+
+def _beside(each: list[tuple[Array, Array]]) -> tuple[Array, Array, Array]:
+    values, often = (np.concatenate(parts) for parts in zip(*each, strict=True))
+    return values, often, np.array([len(part) for part, _ in each])
+
+
+def _distinct(column: Column) -> tuple[Array, Array, Array]:
+    values, lengths = flat(column)
+    numbers = whole(column.values)
+    if numbers is None or not numbers.size:
+        return values, np.ones(len(values), np.int64), lengths
+    low = int(numbers.min())
+    width = int(numbers.max()) - low + 1
+    if width * len(column) > max(_BINS, 4 * numbers.size):
+        return values, np.ones(len(values), np.int64), lengths
+    code = numbers.reshape(-1) - low if low else numbers.reshape(-1)
+    if len(column) > 1:
+        code = code + np.repeat(np.arange(len(column)) * width, lengths)
+    bins = np.bincount(code, minlength=width * len(column)).reshape(len(column), width)
+    sample, place = np.nonzero(bins)
+    return place + low, bins[sample, place], np.bincount(sample, minlength=len(column))
+
+
+@dataclass(frozen=True, eq=False)
+class Crossed:
+    """The instances and classes of one sample, counted together.
+
+    Shapes:
+        ids: int64 (ids), in rising order: all that may occur
+        classes: int64 (classes), likewise; one 0 where there is no class field
+        cells: int64 (ids, classes): points of each pair
+        code: int64 (points): the flat place in `cells`
+
+    Args:
+        whole: all values are whole numbers; if not, these are what is left of them without their fractions.
+    """
+
+    ids: Array
+    classes: Array
+    cells: Array
+    code: Array
+    whole: bool
+
+
+def crossed(ids: Column, classes: Column | None, i: int) -> Crossed | None:
+    """Count one sample's points by instance and class, once.
+
+    Returns:
+        None where lengths differ, where a number is not finite, or where there are too many pairs.
+    """
+    kept = ids.__dict__.setdefault("_pairs", {})
+    key = (i, id(classes))
+    if key not in kept:
+        kept[key] = pairs = _crossed(ids[i].reshape(-1), None if classes is None else classes[i].reshape(-1))
+        if pairs is not None and pairs.whole:
+            _keep_counts(pairs, ids, classes, i)
+    found: Crossed | None = kept[key]
+    return found
+
+
+def _keep_counts(pairs: Crossed, ids: Column, classes: Column | None, i: int) -> None:
+    """Spare `distinct` the counting of what has just been counted by pairs."""
+    for column, values, axis in ((ids, pairs.ids, 1), (classes, pairs.classes, 0)):
+        if column is not None:
+            often = pairs.cells.sum(axis=axis)
+            there = np.flatnonzero(often)
+            column.__dict__.setdefault("_counted", {})[i] = values[there], often[there]
+
+
+def _crossed(ids: Array, classes: Array | None) -> Crossed | None:
+    values = [ids] if classes is None else [ids, classes]
+    if len(values[-1]) != len(ids):
+        return None
+    rooms = max(65_536, len(ids)), 4096
+    spans = [span for v, room in zip(values, rooms, strict=False) if (span := _span(v, room)) is not None]
+    code = _code(values, spans) if len(spans) == len(values) else None
+    plain = code is not None or not any(whole(v) is None for v in values)
+    numbers = [np.arange(low, high + 1) for low, high in spans]
+    if code is None:
+        found = [places for v, room in zip(values, rooms, strict=False) if (places := _places(v, room)) is not None]
+        numbers = [known for known, _ in found]
+        if len(found) < len(values) or prod(map(len, numbers)) > _MOST_CELLS:
+            return None
+        code = np.zeros(len(ids), np.intp)
+        for known, which in found:
+            code *= max(1, len(known))
+            code += which
+    height, width = len(numbers[0]), 1 if classes is None else max(1, len(numbers[1]))
+    cells = np.bincount(code, minlength=height * width).reshape(height, width)
+    return Crossed(numbers[0], np.zeros(1, np.int64) if classes is None else numbers[1], cells, code, plain)
+
+
+def _span(values: Array, room: int) -> tuple[int, int] | None:
+    """Return the smallest and the largest value where they are less than `room` apart, and int32 holds them."""
+    low, high = (values.min().item(), values.max().item()) if len(values) else (0.0, np.inf)
+    return (int(low), int(high)) if high - low < room and max(-low, high) < 1 << 31 else None
+
+
+def _code(values: list[Array], spans: list[tuple[int, int]]) -> Array | None:
+    """Return of each point its place among all pairs of numbers within the spans; None where a number is not whole."""
+    if prod(high - low + 1 for low, high in spans) > _MOST_CELLS:
+        return None
+    code = np.empty(len(values[0]), np.intp)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for start in range(0, len(code), _STRIP):
+            place: Any = 0
+            for v, (low, high) in zip(values, spans, strict=True):
+                number = _whole(v[start : start + _STRIP])
+                if number is None:
+                    return None
+                number -= low
+                place = number if v is values[0] else place * (high - low + 1) + number
+            code[start : start + _STRIP] = place
+    return code
+
+
+def _places(values: Array, room: int) -> tuple[Array, Array] | None:
+    """Return the numbers that may occur in rising order, and of each value its place among them.
+
+    Notes:
+        All numbers of the span where that is at most `room`, else the distinct ones; None where one is not finite.
+    """
+    if len(values) == 0:
+        return np.zeros(0, np.int64), np.zeros(0, np.int32)
+    low, high = values.min().item(), values.max().item()  # as they are: float64 rounds large whole numbers
+    if not (np.isfinite(low) and np.isfinite(high)) or max(-low, high) > 2.0**62:
+        return None
+    numbers = values if values.dtype == np.int32 else values.astype(np.int64)
+    if high - low < room:
+        return np.arange(int(low), int(high) + 1), numbers - int(low)
+    known, which = np.unique(numbers, return_inverse=True)
+    return known.astype(np.int64), which
+
+
+def numbered(ids: Array, good: Array) -> tuple[Array, Array]:
+    """Return the distinct ids of the `good` points in rising order, and of each point its place from 1, 0 for none."""
+    if ids.dtype.kind == "f":
+        good = good & (ids < 2.0**62)  # infinity is no id
+    numbers = ids.astype(np.int64)
+    numbers += 1
+    numbers *= good  # 0 stands for none
+    low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+    if low < 0 or high > 1 << 20:
+        which = np.zeros(len(ids), np.int64)
+        known, inverse = np.unique(ids[good].astype(np.int64), return_inverse=True)
+        which[good] = inverse + 1
+        return known, which
+    known = np.flatnonzero(np.bincount(numbers, minlength=1)[1:])
+    place = np.zeros(high + 1, np.int64)
+    place[known + 1] = np.arange(1, len(known) + 1)
+    return known, place[numbers]
+
+
+def numbered_points(
+    ids: Column, classes: Column | None, i: int, spec: FieldSpec, class_spec: FieldSpec
+) -> tuple[Array, Array, Array]:
+    """Return as `numbered` of the points of one sample that have an instance, and a class where there are classes.
+
+    Shapes:
+        returns: the ids, the place of each point, and int64 (ids): how many points each has
+    """
+
+    def good(values: Array) -> Array:
+        return np.asarray((values >= 0) & ~one_of(values, spec.ignore))
+
+    pairs = crossed(ids, classes, i)
+    if pairs is None or not pairs.whole:
+        mine = ids[i].reshape(-1)
+        fits = good(mine) if classes is None else good(mine) & in_classes(classes[i].reshape(-1), class_spec)
+        found, which = numbered(mine, fits)
+        return found, which, np.bincount(which, minlength=len(found) + 1)[1:]
+    known = np.ones(1, bool) if classes is None else in_classes(pairs.classes, class_spec)
+    fits = good(pairs.ids)
+    size: Array = np.where(fits, pairs.cells[:, : len(known)] @ known.astype(np.int64), 0)
+    there = size > 0
+    place = np.zeros(len(there), np.int32)
+    place[there] = np.arange(1, np.count_nonzero(there) + 1)
+    which = np.multiply.outer(place, known, dtype=np.int32).reshape(-1).take(pairs.code)
+    return pairs.ids[there], which, size[there]
+
+
+def first_rows(which: Array, count: int) -> Array:
+    """Return the first row that holds each of the numbers 1 to `count`, -1 where none does: int64 (count)."""
+    first = np.full(count + 1, -1)
+    start, size = 0, _FIRST  # mostly the first few hold them all
+    while start < len(which) and (first[1:] < 0).any():
+        here = np.full(len(first), -1)
+        part = which[start : start + size]
+        here[part[::-1]] = np.arange(start, start + len(part))[::-1]  # the last written stays: the lowest row
+        first = np.where(first < 0, here, first)
+        start, size = start + size, min(2 * size, _STRIP)
+    return first[1:]
+
+
+def stored_instances(ids: Column, spec: FieldSpec) -> Array:
+    """Return how many instances each sample holds, before any class or step."""
+    values, _, lengths = distinct(ids)
+    good = (values >= 0) & ~one_of(values, spec.ignore)
+    if len(values) == len(ids.values):  # every value stands for itself
+        parts = np.split(np.arange(len(values)), np.cumsum(lengths)[:-1])
+        return np.array([len(numbered(values[rows], good[rows])[0]) for rows in parts], dtype=np.int64)
+    found: Array = reduced(np.add, good, lengths)
+    return found
+
+
+PLACES = 64
+_NAMED = 10_000  # of a wider range of classes nobody knows the names
+
+
+@measure("shares", applies=of_role("class"), uses=("ignore",))
+def shares(column: Column, spec: FieldSpec) -> Columns:
+    """How often each class stands in a sample: `classes` (64), class numbers modulo 64; ``ignore`` left out.
+
+    Classes that share a place are added up: whatever differs between two such counts differs between the classes.
+    """
+    if not is_numeric(column):
+        return {}
+    values, often, lengths = distinct(column)
+    with np.errstate(invalid="ignore"):
+        known: Array = np.abs(values.astype(np.float64)) < 2.0**31
+        labels = np.where(known, values, 0).astype(np.int64)
+    for ignored in spec.ignore:
+        known &= labels != ignored
+    slots = np.repeat(np.arange(len(lengths)), lengths) * PLACES + labels % PLACES
+    counts = np.bincount(slots[known], often[known], minlength=len(lengths) * PLACES).reshape(-1, PLACES)
+    return {"classes": Measured(counts.astype(np.int32), counts.sum(axis=1) > 0)}
+
+
+def declared(spec: FieldSpec) -> list[int]:
+    """Return the declared classes but for what is ignored; none where nobody knows their names, or they have no end."""
+    said: Iterable[int] | int | Range | None = spec.classes
+    if isinstance(said, Range):
+        low, high = int(said.low or 0), -1 if said.high is None else int(said.high)
+        said = range(low, high + 1) if high - low < _NAMED else ()
+    elif isinstance(said, int):
+        said = range(said) if said <= _NAMED else ()
+    return [c for c in said or () if c not in spec.ignore]
+
+
+def class_names(spec: FieldSpec) -> list[str]:
+    """Return what to call each of the 64 places: the declared classes that share it."""
+    classes = declared(spec)
+    found = [[str(c) for c in classes if c % PLACES == place] for place in range(PLACES)]
+    return [" or ".join(words[:3]) or str(place) for place, words in enumerate(found)]
+
+
+_MANY = 1 << 14  # points of which not every voxel is looked at
+_ENOUGH = 4  # times min_points: voxels of an instance that are counted
+_PER_INSTANCE = frozenset({"drop_classes", "min_points", "captions"})  # steps that take whole instances
+
+
+@dataclass(eq=False)
+class _Scene:
+    """One scene on its way through the loader: which points are left, and which instances live.
+
+    Args:
+        ids, which: instance ids in rising order; of each point the place of its instance there from 1, 0 for none.
+        size: how many points each has, later the expected number; None where it is to be counted again.
+        classes: of each point, or None.
+
+    Attributes:
+        rows: points that are left, None for all.
+        weight: expected number of points that each of these stands for: one for all, or one each.
+        vanish: expected number of instances of which a clip leaves no point.
+        lives: bool (instances).
+    """
+
+    ids: Array
+    which: Array
+    size: Array | None
+    classes: Array | None
+    xyz: Array | None
+    captions: frozenset[int]
+    rows: Array | None = None
+    weight: Array | float = 1.0
+
+    def __post_init__(self) -> None:
+        self.vanish = 0.0
+        self.lives: Array = np.ones(len(self.ids), bool)
+
+    def _left(self, values: Array) -> Array:
+        return values if self.rows is None else values[self.rows]
+
+    def _counted(self) -> Array:
+        if self.size is None:
+            which = self._left(self.which)
+            plain = isinstance(self.weight, float) and self.weight == 1
+            weights = None if plain else np.broadcast_to(self.weight, which.shape)
+            self.size = np.bincount(which, weights=weights, minlength=len(self.ids) + 1)[1:]
+        return self.size
+
+    def sizes(self) -> Array:
+        """Return the expected number of points of each instance, and 0 for those that live no more."""
+        return np.where(self.lives, self._counted(), 0.0)
+
+    def _first(self) -> Array:
+        return first_rows(self._left(self.which), len(self.ids))
+
+    def first_classes(self) -> Array:
+        """Return the class of the first point of each instance that is left, as Mask3D takes it; -1 without one."""
+        first = self._first()
+        rows = first if self.rows is None or not len(self.rows) else self.rows[first]
+        return np.where(first >= 0, rows if self.classes is None else self.classes[rows], -1)
+
+    def step(self, name: str, value: Any, later: tuple[tuple[str, Any], ...]) -> Array | None:
+        """Take one step of the loader; return the sizes of the instances that ``min_points`` met, else None.
+
+        Args:
+            name, value: the step.
+            later: the steps behind it.
+        """
+        met = None
+        if name == "clip":
+            left = len(self.which) if self.rows is None else len(self.rows)
+            if value < left:
+                size = self.sizes()
+                self.vanish += float(((1 - value / left) ** size[size > 0]).sum())
+            self.weight, self.size = self.weight * min(1.0, value / max(1, left)), None
+        elif name == "voxel" and self.xyz is not None:
+            self._voxels(self._left(self.xyz), float(value), dict(later))
+        elif name == "drop_classes" and self.classes is not None:
+            self.lives = self.lives & ~one_of(self.first_classes(), tuple(value))
+        elif name == "keep_classes" and self.classes is not None and not isinstance(value, str):
+            self._keep(self.classes, tuple(value))
+        elif name == "min_points":
+            size = self.sizes()
+            met = size[size > 0]
+            self.lives = self.lives & (size >= value)
+        elif name == "captions":
+            self.lives = self.lives & np.array([int(i) in self.captions for i in self.ids], dtype=bool)
+        return met
+
+    def _keep(self, classes: Array, kept: tuple[int, ...]) -> None:
+        """Take the instance off every point whose class is not kept: of an instance of two classes a part is left."""
+        found, code = np.unique(classes, return_inverse=True)
+        known = np.isin(found, np.asarray(kept, dtype=np.float64))
+        if not known.all():
+            self.which, self.size = np.where(known[code], self.which, 0), None
+
+    def _voxels(self, xyz: Array, edge: float, later: dict[str, Any]) -> None:
+        plain = isinstance(self.weight, float) and self.weight == 1
+        if plain and len(xyz) > _MANY and later.keys() <= _PER_INSTANCE:
+            owner, least = self._left(self.which), _ENOUGH * later.get("min_points", 1)
+            kept = deciding(xyz, edge, owner, self._counted(), self._first(), least)
+        elif plain:
+            kept = representatives(xyz, edge)
+        else:
+            kept, points = occupied(xyz, edge)
+            each = self.weight[kept] if isinstance(self.weight, np.ndarray) else np.full(len(kept), self.weight)
+            self.weight = 1 - (1 - each) ** points
+        self.rows, self.size = kept if self.rows is None else self.rows[kept], None
+
+
+def loader_steps(schema: Schema) -> tuple[tuple[str, Any], ...]:
+    """Return the loader's steps, then ``min_points`` of the instance field where the loader has none."""
+    steps = schema.loader.steps if schema.loader is not None else ()
+    least = next((spec.min_points for _, spec in schema.of_role("instance")), None)
+    return (*steps, ("min_points", least)) if least and "min_points" not in dict(steps) else steps
+
+
+def size_edges(steps: tuple[tuple[str, Any], ...]) -> tuple[int, ...]:
+    """Return the numbers of points between which instances are counted: ``min_points``, parts and multiples of it.
+
+    Notes:
+        None without that step. The last is as far as sizes are counted to the end.
+    """
+    least = dict(steps).get("min_points")
+    parts = () if least is None else (*(-(-least >> k) for k in (4, 3, 2, 1)), least, 2 * least, _ENOUGH * least)
+    return tuple(sorted({*parts}))
+
+
+@measure(
+    "funnel", version=4, per="sample",
+    uses=("loader", "fields.role", "fields.ignore", "fields.classes", "fields.min_points", "fields.absent"),
+)  # fmt: skip
+def funnel(block: Block, schema: Schema) -> Columns:
+    """Instances at each stage: `funnel` (stored, with a class, then after each step of the loader).
+
+    `largest`: expected points of the largest instance that met ``min_points``, where there is that step (above 4 times
+    ``min_points`` it may be more than that), `sizes`: how many it met below the first of `size_edges`, from each to
+    the next, and from the last on; `vanish`: expected number of instances of which ``clip`` leaves no point:
+    (1 - clip/N)^n of one with n of N points.
+    """
+    names = {role: next((n for n, _ in schema.of_role(role)), "") for role in ("instance", "class", "points")}
+    found = {role: block.fields.get(name) for role, name in names.items()}
+    ids, labels_, points = found["instance"], found["class"], found["points"]
+    steps = loader_steps(schema)
+    if ids is None or ids.lengths is None or len(steps) > 60:
+        return {}
+    if not all(column is None or is_numeric(column) for column in (ids, labels_, points)):
+        return {}
+    counts = np.zeros((len(block), 2 + len(steps)), np.int64)
+    largest = np.full(len(block), np.nan)
+    edges = size_edges(steps)
+    sizes = np.zeros((len(block), len(edges) + 1), np.int64)
+    vanish, fits = np.zeros(len(block)), np.ones(len(block), bool)
+    spec, class_spec = schema.spec(names["instance"]), schema.spec(names["class"])
+    told = block.fields.get(dict(steps).get("captions", ""))
+    for i in range(len(block)):
+        mine = ids[i].reshape(-1)
+        classes = None if labels_ is None else labels_[i].reshape(-1)
+        places = None if points is None else points[i]
+        if places is not None and (places.ndim < 2 or places.shape[-1] < 3):
+            fits[i] = False
+            continue
+        xyz = None if places is None else places[..., :3].reshape(-1, 3)
+        fits[i] = all(other is None or len(other) == len(mine) for other in (classes, xyz))
+        if not fits[i]:
+            continue
+        captions = annotated(told, i) if told is not None else frozenset()
+        scene = _Scene(*numbered_points(ids, labels_, i, spec, class_spec), classes, xyz, captions)
+        counts[i, 1] = len(scene.ids)
+        for number, (name, value) in enumerate(steps):
+            met = scene.step(name, value, steps[number + 1 :])
+            if met is not None:
+                largest[i] = met.max(initial=-np.inf)
+                sizes[i] = np.bincount(np.searchsorted(edges, met, side="right"), minlength=len(edges) + 1)
+            counts[i, 2 + number] = np.count_nonzero(scene.sizes())
+        vanish[i] = scene.vanish
+    counts[fits, 0] = stored_instances(ids, spec)[fits]
+    return {
+        "funnel": Measured(counts, fits), "vanish": Measured(vanish, fits),
+        "largest": Measured(largest, fits & np.isfinite(largest)),
+    } | ({"sizes": Measured(sizes, fits)} if edges else {})  # fmt: skip

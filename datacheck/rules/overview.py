@@ -1,0 +1,124 @@
+"""The rules as a list for people: filtered by family and role, with what a schema makes of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from datacheck.errors import UsageError
+from datacheck.model.sample import Depth
+from datacheck.rules import catalogue, rules_for
+from datacheck.rules.base import Rule
+from datacheck.rules.selection import choose_rules, targets
+from datacheck.schema.grammar import ROLES, meant
+from datacheck.schema.model import FieldSpec, Range, Schema
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One rule, and what a schema makes of it.
+
+    Args:
+        rule: the rule.
+        depth: the shallowest scan in which it runs.
+        runs: under the schema: "" where none was named, else the fields it judges, or why it does not run.
+    """
+
+    rule: Rule
+    depth: Depth
+    runs: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the entry as JSON values."""
+        rule = self.rule
+        return {
+            "code": rule.code, "name": rule.name, "severity": rule.severity.value, "per": rule.level.value,
+            "level": self.depth, "what": rule.doc.partition("\n")[0], "options": dict(rule.defaults),
+            "needs": list(rule.needs), **({"runs": self.runs} if self.runs else {}),
+        }  # fmt: skip
+
+
+def entries(family: str | None = None, role: str | None = None, schema: Schema | None = None) -> list[Entry]:
+    """Return the rules in code order.
+
+    Args:
+        family: the module that holds them ("units"), or how their codes begin ("DC2", "30").
+        role: only rules that look at fields of this role.
+        schema: say what it makes of them.
+
+    Raises:
+        UsageError: there is no such family or role.
+    """
+    if role is not None and role not in ROLES:
+        msg = f"no role is called {role!r}{meant(role, ROLES) or '.'} Known are {', '.join(sorted(ROLES))}."
+        raise UsageError(msg)
+    found = [r for r in catalogue().values() if (family is None or _of_family(r, family))]
+    if family is not None and not found:
+        known = sorted({_module(r) for r in catalogue().values()})
+        msg = f"no family is called {family!r}{meant(family, known) or '.'} Known are {', '.join(known)}, or DC2, DC30."
+        raise UsageError(msg)
+    if role is not None:
+        found = [r for r in found if _looks_at(r, role)]
+    said = {} if schema is None else _runs(schema)
+    return [Entry(rule, rule.needed, said.get(rule.code, "")) for rule in found]
+
+
+def _module(rule: Rule) -> str:
+    return rule.judge.__module__.rpartition(".")[2]
+
+
+def _of_family(rule: Rule, family: str) -> bool:
+    start = family.upper().removeprefix("DC").rstrip("X")
+    return _module(rule) == family.lower() or (start.isdigit() and rule.code.startswith(f"DC{start}"))
+
+
+@cache
+def _specs(role: str) -> list[FieldSpec]:
+    """Return declarations of a field of that role: the bare one, and such as say all that can be said of it."""
+    span, other = Range(low=0.0, high=1.0), "other"
+    full = (
+        FieldSpec.model_construct(
+            role=role, unit=unit, shape=("T", 3), range=span, size=span, distance=span, share=span, rests=span,
+            centered="root", centered_on=other, up="z", frame="camera_opengl", intrinsics=other, extrinsics=other,
+            image_size=(640, 480), scale=1.0, origin="top_left", skeleton="mano21_ho3d", robot="panda", max_speed=1.0,
+            drives=other, lag=0, values=(0.0, 1.0), order="wxyz", near=other, posed_by=other, indexes=other,
+            encloses=other, pixels_of=other, annotates=other, encodes=(other, other), ignore=(-1,), sentinels=(-1.0,),
+            classes=20, min_points=1, min_instances=1, must_be=False, speakers=("user",), train_on="user",
+            preferred_over=other, label_of=other, shift=0, channels=(1.0, 256.0), min_trained_tokens=1,
+        )
+        for unit in ("m", "rad", "deg", "s")
+    )  # fmt: skip
+    return [FieldSpec(role=role), *full]
+
+
+def _looks_at(rule: Rule, role: str) -> bool:
+    return rule.per == "field" and any(rule.applies(spec) for spec in _specs(role))
+
+
+def roles_of(rule: Rule) -> tuple[list[str], list[str]] | None:
+    """Return the roles of the fields that a rule looks at, and all others; None where it cannot be known.
+
+    Notes:
+        Of a rule on whole samples it is not known. One that looks at what is declared whatever the role, such as
+        ``columns``, looks at none of its own.
+    """
+    if rule.per == "sample":
+        return None
+    try:
+        found = [role for role in sorted(ROLES) if _looks_at(rule, role)]
+    except Exception:  # noqa: BLE001  the predicate of a plug-in, of a declaration that nobody would write
+        return None
+    return found, [role for role in sorted(ROLES) if role not in found]
+
+
+def _runs(schema: Schema) -> dict[str, str]:
+    said = {}
+    for choice in choose_rules(schema, rules_for(schema)):
+        if choice.verdict is not None:
+            said[choice.rule.code] = f"{choice.verdict.value.replace('_', ' ')}: {choice.why}"
+        elif choice.rule.per == "sample":
+            said[choice.rule.code] = "runs on whole samples"
+        else:
+            said[choice.rule.code] = f"runs on {', '.join(name for name, _ in targets(choice.rule, schema))}"
+    return said

@@ -1,0 +1,141 @@
+"""A user's own checks: every ``checks: [package.module:function]`` of a schema is a rule of its own."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import numbers
+import traceback
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import UsageError
+from datacheck.model.finding import Failure, Level, Severity
+from datacheck.model.sample import Block
+from datacheck.model.table import Measured, Rows
+from datacheck.plugins import resolve
+from datacheck.rules.base import Case, Columns, Measure, Rule, counted, shown, those
+from datacheck.runtime.hashing import digest_file
+from datacheck.schema.model import Schema
+
+Array = np.ndarray[Any, Any]
+
+_MOST = 500  # characters kept of what a check says
+
+
+def check_rules(schema: Schema) -> dict[str, Rule]:
+    """Return a rule for each of the schema's own checks, by its name ``package.module:function``.
+
+    Notes:
+        ``function(sample: Sample)`` returns None or True for a good sample, False or a sentence for a bad one, or a
+        number that ``rules: {package.module:function: {low: ..., high: ...}}`` judges.
+    """
+    return {name: _rule(name) for name in schema.checks}
+
+
+def _rule(name: str) -> Rule:
+    measure = Measure(f"check {name}", 1, "sample", partial(_ask, name), outside=partial(_source, name))
+    return Rule(
+        name, "own-check", Severity.ERROR, Level.SAMPLE, _judge_of(name), per="sample", measures=(measure,),
+        needs=("DC109", "DC121", "DC122", "DC123", "DC221"), defaults={"low": None, "high": None},
+    )  # fmt: skip
+
+
+def _function(name: str) -> Callable[..., Any]:
+    found = resolve(name)
+    if not callable(found):
+        msg = f"checks: {name} is not a function. A check is called with a sample: its key and its fields."
+        raise UsageError(msg)
+    return found  # type: ignore[no-any-return]
+
+
+def _source(name: str, schema: Schema) -> str:
+    """Return the digest of the file that holds the check: an edited check measures again."""
+    del schema
+    source = inspect.getsourcefile(inspect.unwrap(_function(name)))
+    return digest_file(source) if source is not None and Path(source).is_file() else ""
+
+
+def _ask(name: str, block: Block, schema: Schema) -> Columns:
+    """Ask the user's function about each sample: `bad`, `value`, what it `said`, whether it `raised`."""
+    del schema
+    function = _function(name)
+    count = len(block)
+    bad, raised, said = np.zeros(count, bool), np.zeros(count, bool), [""] * count
+    value, known = np.zeros(count), np.zeros(count, bool)
+    for place, sample in enumerate(block):
+        try:
+            answer = _answer(function(sample))
+        except Exception:  # noqa: BLE001  only a crash verdict if nothing else is wrong with the sample
+            raised[place], said[place] = True, traceback.format_exc()[-_MOST:]
+            continue
+        if isinstance(answer, float):
+            value[place], known[place] = answer, True
+        else:
+            bad[place], said[place] = answer != "", answer.strip()[:_MOST]
+    numbers_said = Measured(value, known)
+    return {f"{name}:bad": bad, f"{name}:value": numbers_said, f"{name}:said": said, f"{name}:raised": raised}
+
+
+def _answer(said: Any) -> float | str:
+    """Return a number, or what is wrong with the sample: "" for nothing, a blank where the check gives no reason."""
+    if said is None or isinstance(said, bool | np.bool_):
+        return "" if said is None or said else " "
+    if isinstance(said, str):
+        return said or " "
+    if isinstance(said, numbers.Real | np.number) or (isinstance(said, np.ndarray) and said.size == 1):
+        return " it is NaN" if math.isnan(float(said)) else float(said)
+    msg = f"a check returns None, a bool, a number or a sentence, not {type(said).__name__}"
+    raise TypeError(msg)
+
+
+def _judge_of(name: str) -> Callable[[Rows, Case], Iterator[Failure]]:
+    def judge(rows: Rows, case: Case) -> Iterator[Failure]:
+        """A check of your own fails.
+
+        What:
+            What your function says of each sample.
+        Why it matters:
+            You know things of your data that no schema says.
+        Measure:
+            None and True are good, False and a sentence are bad, a number is held against ``low`` and ``high``.
+        When it is wrong:
+            Mend the function.
+        Options:
+            low, high: allowed numbers.
+        Fix:
+            As your check says.
+        Reference:
+            The function named by the rule.
+        """
+        column = f":{name}:"
+        if f"{column}bad" not in rows:
+            return
+        raised = rows[f"{column}raised"]
+        if raised.any():
+            raise RuntimeError(str(rows[f"{column}said"][np.flatnonzero(raised)[0]]))
+        yield from _failures(rows, case, column)
+
+    return judge
+
+
+def _failures(rows: Rows, case: Case, column: str) -> Iterator[Failure]:
+    bad, value, said = rows[f"{column}bad"], rows[f"{column}value"], rows[f"{column}said"]
+    if bad.any():
+        first = str(said[np.flatnonzero(bad)[0]])
+        yield Failure(
+            bad, f"{those(bad, 'fail')} this check{': ' + first if first else ''}.", fix="As your check says."
+        )
+    low, high = (math.nan if case.options[k] is None else float(case.options[k]) for k in ("low", "high"))
+    off = rows.measured(f"{column}value") & ((value < low) | (value > high))
+    if off.any():
+        span = f"{'' if math.isnan(low) else f'{low:g}'}..{'' if math.isnan(high) else f'{high:g}'}"
+        yield Failure(
+            off, f"{counted(int(off.sum()))} at {shown(float(np.median(value[off])))} (median), allowed {span}.",
+            measured={"median": float(np.median(value[off]))}, expected={"range": span}, kind="range",
+            fix="As your check says.", order=np.abs(value),
+        )  # fmt: skip

@@ -1,0 +1,357 @@
+"""How far, and in which direction, positions are from what they are to be near to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from datacheck.model.rotation import matrices, wxyz
+from datacheck.model.sample import Block, Column
+from datacheck.model.table import Measured, Rows
+from datacheck.rules.base import Case, Columns, measure
+from datacheck.rules.causes import logarithms
+from datacheck.rules.measures import column_of, is_numeric, norms, place, positions, quantile
+from datacheck.schema.model import FieldSpec, Schema, parse_columns
+
+Array = np.ndarray[Any, Any]
+
+_UP = {"camera_opengl": "y", "camera_opencv": "-y"}  # of frames that say which way is up
+APPROACHES = 20  # bins of a cosine
+
+
+def up_of(spec: FieldSpec) -> str | None:
+    """Return which axis points up for what a field holds ("-y"), None where its declaration does not say."""
+    return spec.up or _UP.get(spec.frame or "")
+
+
+def _up_beside(schema: Schema, name: str) -> str | None:
+    """Return which axis points up where a field lies: as it says, or a cloud that its pose puts there (z: it rests)."""
+    pose = (schema.part_of(name) or (name,))[0]
+    posed = [told for _, told in schema.of_role("points") if told.posed_by == pose]
+    said = (up_of(schema.spec(name)), *(told.up or ("z" if told.rests else None) for told in posed))
+    return next(filter(None, said), None)
+
+
+@measure("near", version=2, per="sample", uses=(
+    "fields.near", "fields.columns", "fields.role", "fields.posed_by", "fields.up", "fields.frame", "fields.rests",
+))  # fmt: skip
+def near(block: Block, schema: Schema) -> Columns:
+    """Distance from what a field says it is ``near`` to: ``<field>:near``, median over the rows, in the field's unit.
+
+    The other field's position is its first one; of points their centroid. ``<field>:approach``: how many positions or
+    poses there are in which direction from that, `APPROACHES` bins from -1 to 1 of the cosine between the way there and
+    up (-1: from above), where the schema says which way is up.
+    """
+    found: dict[str, Measured] = {}
+    for name, spec in sorted(schema.fields.items()):
+        mine = column_of(block, schema, name) if spec.near and spec.role != "depth" else None
+        other = column_of(block, schema, spec.near or "") if mine is not None else None
+        here = None if mine is None else positions(mine)
+        there = None if other is None else place.function(other, schema.spec(spec.near or ""))
+        if here is None or not there:
+            continue
+        centre = there["centroid" if schema.spec(spec.near or "").role == "points" else "first"]
+        assert isinstance(centre, Measured)
+        xyz, lengths = here
+        count = np.ones(len(block), np.int64) if lengths is None else lengths
+        away = xyz - np.repeat(centre.values, count, axis=0).T
+        length, known = norms(away), centre.present & (count > 0)
+        found[f"{name}:near"] = Measured(quantile(length, count, 0.5), known)
+        up = _up_beside(schema, spec.near or "") if spec.role in {"position", "pose"} else None
+        if up is not None:
+            height = away["xyz".index(up[-1])] * (-1.0 if up.startswith("-") else 1.0)
+            found[f"{name}:approach"] = Measured(_approaches(-height / length, count), known)
+    return dict(found)
+
+
+def _approaches(cosine: Array, count: Array) -> Array:
+    """Return how many rows of each sample are in each bin of a cosine; those that are not finite in none."""
+    owner, finite = np.repeat(np.arange(len(count)), count), np.isfinite(cosine)
+    places = np.clip((cosine[finite] + 1) * (APPROACHES / 2), 0, APPROACHES - 1).astype(np.int64)
+    many = np.bincount(owner[finite] * APPROACHES + places, minlength=len(count) * APPROACHES)
+    return many.reshape(len(count), APPROACHES)
+
+
+@measure("stored", per="sample", uses=("fields.centered_on", "fields.columns", "fields.role"))
+def stored(block: Block, schema: Schema) -> Columns:
+    """The centre that was subtracted, where a field says so (``centered_on``): ``<field>:stored`` (3), in its unit.
+
+    Of points their centroid, else the first position.
+    """
+    found: dict[str, Measured] = {}
+    for name, spec in sorted(schema.fields.items()):
+        other = schema.spec(spec.centered_on or "")
+        column = column_of(block, schema, spec.centered_on) if spec.centered_on and name in block.fields else None
+        there = {} if column is None else place.function(column, other)
+        if there:
+            centre = there["centroid" if other.role == "points" else "first"]
+            assert isinstance(centre, Measured)
+            found[f"{name}:stored"] = centre
+    return dict(found)
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """The positions of each sample, as measured (`place`, `bones`, `near`).
+
+    Shapes:
+        box, away: float64 (rows), diagonal of the bounding box, distance from `origin`
+        bone: float64 (rows) or None
+        centre, origin: float64 (rows, 3), where they lie; what their distance is measured from
+
+    Args:
+        near: whether `origin` is the field that they are ``near``; else it is 0.
+    """
+
+    box: Array
+    bone: Array | None
+    away: Array
+    centre: Array
+    origin: Array
+    near: bool
+
+    @staticmethod
+    def of(rows: Rows, case: Case) -> Placed:
+        """Return those of the judged field."""
+        spec, bone = case.spec, rows["bone"] if "bone" in rows else None  # noqa: SIM401  rows have no get
+        centre = rows["first" if spec.role == "joints" else "centroid"]
+        points = case.schema.spec(spec.near or "").role == "points"
+        column = f"{spec.near}:{'centroid' if points else 'first'}"
+        if spec.near and column in rows and f":{case.name}:near" in rows:
+            return Placed(rows["box"], bone, rows[f":{case.name}:near"], centre, rows[column], near=True)
+        away = rows["norm"] if "norm" in rows else norms(centre.T)
+        return Placed(rows["box"], bone, away, centre, np.zeros((len(rows), 3)), near=False)
+
+    def distance(self, by: float = 1.0, moved: Array | None = None) -> Array:
+        """Return how far the positions are from `origin` once scaled and moved.
+
+        Notes:
+            Of several positions in a sample the median distance is known, and their centre: what is left between the
+            two is their spread, which is the same share of the bounding box in all samples.
+        """
+        with np.errstate(all="ignore"):
+            apart = np.sqrt(np.maximum(self.away**2 - norms((self.centre - self.origin).T) ** 2, 0)) / self.box
+            share = np.clip(np.nanmedian(apart[np.isfinite(apart)]) if np.isfinite(apart).any() else 0.0, 0.0, 0.6)
+        offset = norms((self.centre * by + (0.0 if moved is None else moved) - self.origin).T)
+        return np.asarray(np.sqrt(offset**2 + (share * by * self.box) ** 2))
+
+    def looks(self, by: float = 1.0, moved: Array | None = None) -> dict[str, Array]:
+        """Return the logarithms of size, distance and bones once scaled and moved."""
+        found = {"size": self.box * by, "distance": self.distance(by, moved)}
+        found |= {} if self.bone is None else {"bone": self.bone * by}
+        return {name: logarithms(values) for name, values in found.items()}
+
+
+def rows_of(column: Column, size: int) -> tuple[Array, Array] | None:
+    """Return a field's numbers as rows of `size`, or None where they are not such rows.
+
+    Shapes:
+        rows: any (rows, size); a sample of [48] numbers is 16 rows of 3
+        counts: int64 (samples): rows of each sample, 0 where its length is no multiple
+    """
+    values, lengths = column.values, column.lengths
+    if not is_numeric(column) or (values.ndim == 1 and lengths is None):
+        return None
+    if values.ndim == 1 and lengths is not None:
+        whole = (lengths % size == 0) & (lengths > 0)
+        kept = values if whole.all() else values[np.repeat(whole, lengths)]
+        return kept.reshape(-1, size), np.where(whole, lengths // size, 0)
+    if values.shape[-1] % size or values.shape[-1] == 0:
+        return None
+    inner = prod(values.shape[1:]) // size
+    counts = (np.ones(len(column), np.int64) if lengths is None else lengths) * inner
+    return values.reshape(-1, size), counts
+
+
+def transforms_of(column: Column) -> tuple[Array, Array, Array] | None:
+    """Return a field's matrices as rigid motions, or None where it holds none.
+
+    Shapes:
+        transforms: float64 (rows, 4, 4); of [3, 4] and [3, 3] the rest is that of the identity
+        counts: int64 (samples): matrices of each sample
+        whole: bool (rows): where all 16 numbers are the field's own
+    """
+    values, lengths = column.values, column.lengths
+    if not is_numeric(column) or lengths is None:
+        return None
+    if values.ndim == 3 and values.shape[1:] in {(4, 4), (3, 4), (3, 3)}:
+        out = _identities(len(values))
+        out[:, : values.shape[1], : values.shape[2]] = values
+        return out, lengths, np.full(len(values), values.shape[1] == 4)
+    if values.ndim != 2 or values.shape[1] not in {3, 4}:
+        return None
+    width = values.shape[1]
+    fits = (lengths == 3) | ((lengths == 4) & (width == 4))
+    out = _identities(int(fits.sum()))
+    own = lengths[fits] == 4
+    starts = (np.cumsum(lengths) - lengths)[fits]
+    for row in range(4):
+        there = own if row == 3 else np.ones(len(starts), bool)
+        out[there, row, :width] = values[starts[there] + row]
+    return out, fits.astype(np.int64), own
+
+
+def _identities(count: int) -> Array:
+    return np.tile(np.eye(4), (count, 1, 1))
+
+
+def quaternion_columns(spec: FieldSpec) -> tuple[int, int] | None:
+    """Return the columns of a pose that are called ``quat`` or ``quaternion``, None where it names none."""
+    named = parse_columns(spec.columns) if spec.columns else {}
+    found = next((named[name] for name in ("quat", "quaternion") if name in named), None)
+    return found if found is not None and found[1] - found[0] == 4 else None
+
+
+def first_poses(block: Block, schema: Schema, name: str) -> tuple[Array, Array] | None:
+    """Return the first pose of each sample as a rigid motion, or None where the field is no pose that can be read.
+
+    Shapes:
+        transforms: float64 (samples, 4, 4)
+        known: bool (samples)
+
+    Notes:
+        A transform as it is; a pose of position and quaternion by its ``columns``, else three and four numbers.
+    """
+    spec, column = schema.spec(name), column_of(block, schema, name)
+    if column is None:
+        return None
+    if spec.role == "transform":
+        read = transforms_of(column)
+        return None if read is None else _firsts(read[0], read[1])
+    width = column.values.shape[-1] if column.values.ndim > 1 else column.uniform or 0
+    quat = quaternion_columns(spec) or ((3, 7) if width == 7 else None)
+    rows = rows_of(column, width) if quat is not None and width >= 7 else None
+    if quat is None or rows is None:
+        return None
+    named = parse_columns(spec.columns) if spec.columns else {}
+    start = named.get("pos", (0, 3))[0]
+    order = spec.order or schema.spec(f"{name}.quat").order or "wxyz"
+    values, counts = rows
+    out = _identities(len(values))
+    out[:, :3, :3] = matrices(wxyz(values[:, quat[0] : quat[1]], order))
+    out[:, :3, 3] = values[:, start : start + 3]
+    return _firsts(out, counts)
+
+
+def _firsts(transforms: Array, counts: Array) -> tuple[Array, Array]:
+    out, known = _identities(len(counts)), counts > 0
+    out[known] = transforms[(np.cumsum(counts) - counts)[known]]
+    return out, known
+
+
+Signs = tuple[int, int, int]
+
+FRAMES: dict[str, Signs] = {"camera_opencv": (1, 1, 1), "camera_opengl": (1, -1, -1)}
+READINGS: tuple[Signs, ...] = (
+    (1, 1, 1), (1, -1, -1), (1, 1, -1), (1, -1, 1), (-1, 1, 1), (-1, 1, -1), (-1, -1, 1), (-1, -1, -1),
+)  # fmt: skip
+_EXACT = 1e-3  # of the last row of a camera matrix
+
+
+def cameras(
+    column: Column, of: Array | None = None, step: Array | int = 0, steps: Array | int = 1
+) -> tuple[Array, Array]:
+    """Return the camera of each sample `of` a column, and where there is a finite one.
+
+    Shapes:
+        cameras: float64 (of), of all samples if None: focal lengths and principal point, fx fy cx cy [px]
+        known: bool (of)
+
+    Args:
+        of: int64 (of), positions of samples.
+        step: which camera of a sample that has one for each of `steps` (of); of others it is the first.
+
+    Notes:
+        From matrices [3, 3], [3, 4], [4, 4], from vectors fx, fy, cx, cy, and from lists of either. Rows of four are
+        a matrix where the third one is 0, 0, 1, and vectors else.
+    """
+    values = column.values
+    of = np.arange(len(column)) if of is None else of
+    out = np.zeros((len(of), 4))
+    if not is_numeric(column) or column.lengths is None:
+        return out, np.zeros(len(of), bool)
+    starts, lengths = column.starts[of], column.lengths[of]
+    mine = starts + np.where(lengths == steps, step, 0)
+    if values.ndim == 1:
+        known = lengths == 4
+        out[known] = values[starts[known][:, None] + np.arange(4)]
+    elif values.ndim == 2 and values.shape[1] in {3, 4}:
+        matrix = _matrices(values, starts, lengths)
+        first, second = values[starts[matrix]], values[starts[matrix] + 1]
+        out[matrix] = np.stack([first[:, 0], second[:, 1], first[:, 2], second[:, 2]], axis=1)
+        known = matrix
+        if values.shape[1] == 4:
+            known = lengths > 0
+            out[known & ~matrix] = values[mine[known & ~matrix]]
+    elif values.ndim == 3 and values.shape[1] in {3, 4} and values.shape[2] in {3, 4}:
+        known = lengths > 0
+        k = values[mine[known]]
+        out[known] = np.stack([k[:, 0, 0], k[:, 1, 1], k[:, 0, 2], k[:, 1, 2]], axis=1)
+    else:
+        known = np.zeros(len(of), bool)
+    return out, known & np.isfinite(out).all(axis=1)
+
+
+def _of_each(camera: Column, column: Column, counts: Array, *, moves: bool) -> tuple[Array, Array]:
+    """Return the camera of each of `counts` positions of samples: (positions, 4), and which samples have one.
+
+    Where a column `moves` (its rows are steps), samples with as many cameras as steps have one for each.
+    """
+    steps = np.ones(len(column), np.int64)
+    if moves and camera.lengths is not None and column.lengths is not None:
+        moving = (camera.lengths == column.lengths) & (counts > 0)
+        steps[moving] = column.lengths[moving]
+    of = np.repeat(np.arange(len(column)), steps)
+    step = np.arange(len(of)) - np.repeat(np.cumsum(steps) - steps, steps)
+    found, known = cameras(camera, of, step, steps[of])
+    lacking = np.bincount(of[~known], minlength=len(column))
+    return np.repeat(found, (counts // steps)[of], axis=0), lacking == 0
+
+
+def _matrices(rows: Array, starts: Array, lengths: Array) -> Array:
+    """Return which samples are one matrix; four vectors of four numbers have its shape, too."""
+    if rows.shape[1] == 3:
+        return np.asarray(lengths == 3)
+    found: Array = (lengths == 3) | (lengths == 4)
+    found[found] = (np.abs(rows[starts[found] + 2, :3] - [0.0, 0.0, 1.0]) < _EXACT).all(axis=1)
+    return found
+
+
+def inside(xyz: Array, lens: Array, size: tuple[int, int]) -> Iterator[Array]:
+    """Yield which of positions (3, n) lie in the image by each of `READINGS`: bool (n)."""
+    (x, y, z), (fx, fy, cx, cy), (width, height) = xyz, lens, size
+    u, v = fx * x / z, fy * y / z
+    across = {s: (cx + s * u >= 0) & (cx + s * u < width) for s in (1, -1)}
+    down = {s: (cy + s * v >= 0) & (cy + s * v < height) for s in (1, -1)}
+    ahead = {1: z > 0, -1: z < 0}
+    return (ahead[c] & across[a * c] & down[b * c] for a, b, c in READINGS)
+
+
+@measure("projection", per="sample", version=5, uses=("fields.role", "fields.intrinsics", "fields.image_size"))
+def projection(block: Block, schema: Schema) -> Columns:
+    """Share of positions inside the image, by the field's intrinsics: ``<field>:inside``, one for each of `READINGS`.
+
+    Of as many cameras as steps each step is projected by its own. A reading says which of x, y, z are reversed before
+    they are taken for OpenCV's (x right, y down, z forward). What is behind the camera is outside.
+    """
+    found: dict[str, Measured] = {}
+    for name, spec in sorted(schema.fields.items()):
+        camera = block.fields.get(spec.intrinsics or "")
+        column = column_of(block, schema, name) if camera is not None and spec.image_size is not None else None
+        here = None if column is None else positions(column)
+        if here is None or column is None or camera is None or spec.image_size is None:
+            continue
+        xyz, lengths = here
+        counts = np.ones(len(block), np.int64) if lengths is None else lengths
+        moves = column.values.ndim > 2 or (spec.role == "position" and column.values.ndim > 1)
+        focal, known = _of_each(camera, column, counts, moves=moves)
+        sample = np.repeat(np.arange(len(block)), counts)
+        seen = inside(xyz.astype(np.float64, copy=False), focal.T, spec.image_size)
+        hits = [np.bincount(sample, weights=mask, minlength=len(block)) for mask in seen]
+        shares = np.stack(hits, axis=1) / np.maximum(counts, 1)[:, None]
+        found[f"{name}:inside"] = Measured(shares, known & (counts > 0))
+    return dict(found)

@@ -1,0 +1,364 @@
+"""Positions of clouds as one number each, made once for all who ask whether points are the same."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from datacheck.model.sample import Column
+from datacheck.model.table import Measured
+from datacheck.rules.measures import MOST_COMPONENTS, extremes, positions, reduced
+
+Array = np.ndarray[Any, Any]
+
+_ODD = tuple(np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93], dtype=np.uint64))
+_STRIP = 1 << 15  # points that stay in the cache of a core
+_MOST_KEPT = 1 << 23  # keys of more points would take too much memory: they are made again
+_HALF, _OTHER = np.uint64(32), np.uint64(29)
+_CELLS = 1e5  # of a cloud's size: positions that float32 holds too coarsely are rounded to them
+_COARSE = 1e-6  # of a cloud's size: float32 must tell apart what is as far apart as this
+_LEAST, _MOST = 1e-30, 1e30  # sizes and places that float32 holds with all of its digits
+
+
+def mixed(keys: Array) -> Array:
+    """Return uint64 keys stirred so that every bit depends on every bit (the finaliser of splitmix64)."""
+    keys = keys.copy()
+    shifted = keys >> np.uint64(30)
+    keys ^= shifted
+    keys *= np.uint64(0xBF58476D1CE4E5B9)
+    np.right_shift(keys, np.uint64(27), out=shifted)
+    keys ^= shifted
+    keys *= np.uint64(0x94D049BB133111EB)
+    np.right_shift(keys, np.uint64(31), out=shifted)
+    keys ^= shifted
+    return keys
+
+
+def exact_keys(column: Column) -> tuple[Array, Array | None] | None:
+    """Return a key of each position of a field: equal for equal ones, for others not (1 in 2**64 pairs).
+
+    Shapes:
+        keys: uint64 (rows)
+        lengths: int64 (samples), None where each sample is one position
+
+    Returns:
+        None where the field holds no positions.
+
+    Notes:
+        -0 is 0. Made once, but for very large clouds.
+    """
+    return _kept(column, "_exact_keys", _exact)
+
+
+def content_keys(column: Column) -> tuple[Array, Array | None] | None:
+    """Return as `exact_keys`, of positions in float32: a copy in another dtype has the same keys.
+
+    Notes:
+        Where a cloud is so far from the origin that float32 is coarse against its size (1e-6), its positions are
+        rounded to 1e-5 of that instead, unless all of them are float32 numbers: writers subtract other offsets.
+    """
+    return _kept(column, "_content_keys", _narrow)
+
+
+def _kept(column: Column, name: str, make: Any) -> tuple[Array, Array | None] | None:
+    if name in column.__dict__:
+        known: tuple[Array, Array | None] | None = column.__dict__[name]
+        return known
+    found: tuple[Array, Array | None] | None = make(column)
+    if len(column.values) <= _MOST_KEPT:
+        column.__dict__[name] = found
+    return found
+
+
+def _exact(column: Column) -> tuple[Array, Array | None] | None:
+    if column.values.dtype.kind == "f" and column.values.dtype.itemsize <= 4:
+        return content_keys(column)
+    found = positions(column)
+    return None if found is None else (_keys64(found[0].astype(np.float64, copy=False)), found[1])
+
+
+def _narrow(column: Column) -> tuple[Array, Array | None] | None:
+    found = positions(column)
+    if found is None:
+        return None
+    xyz, lengths = found
+    narrow = xyz.astype(np.float32, copy=False)
+    if lengths is None or xyz.dtype.itemsize <= 2 or xyz.dtype == np.float32:
+        return _keys32(narrow), lengths
+    coarse, size = _coarse(column, xyz, lengths)
+    if coarse.any():
+        changed = np.logical_or.reduce([one != same for one, same in zip(narrow, xyz, strict=True)])
+        coarse &= reduced(np.add, changed, lengths) > 0
+    keys = np.empty(len(narrow[0]), np.uint64) if coarse[lengths > 0].all() else _keys32(narrow)
+    stops = np.cumsum(lengths)
+    for i in np.flatnonzero(coarse):
+        part = slice(stops[i] - lengths[i], stops[i])
+        keys[part] = _keys64(np.round(np.multiply(xyz[:, part], _CELLS / size[i], dtype=np.float64)))
+    return keys, lengths
+
+
+def _coarse(column: Column, xyz: Array, lengths: Array) -> tuple[Array, Array]:
+    """Return bool (samples): whose positions float32 does not hold finely enough; and their sizes, 1 for points."""
+    known = column.values.ndim == 2 and column.values.shape[1] <= MOST_COMPONENTS
+    ends = extremes(column)[:2] if known else [reduced(ufunc, xyz, lengths) for ufunc in (np.minimum, np.maximum)]
+    low, high = (end[:3].astype(np.float64) for end in ends)
+    size, reach = (high - low).max(axis=0), np.maximum(-low, high).max(axis=0)
+    fine = (reach * np.finfo(np.float32).eps <= _COARSE * size) & (size > _LEAST) & (reach < _MOST)
+    return ~fine & np.isfinite(size), np.where(size > 0, size, 1.0)
+
+
+def _keys32(xyz: Array) -> Array:
+    """Return a key of each position.
+
+    Shapes:
+        xyz: float32 (3, rows)
+        returns: uint64 (rows)
+    """
+    keys = np.empty(xyz.shape[1], np.uint64)
+    other, shifted = np.empty((2, min(_STRIP, len(keys))), np.uint64)
+    plain = np.empty(len(other), np.float32)
+    for start in range(0, len(keys), _STRIP):
+        part = slice(start, start + _STRIP)
+        key = keys[part]
+        along, high, zeroed = other[: len(key)], shifted[: len(key)], plain[: len(key)]
+        bits = zeroed.view(np.uint32)
+        np.add(xyz[0, part], 0, out=zeroed)  # -0 + 0 is 0
+        key[:] = bits
+        np.add(xyz[1, part], 0, out=zeroed)
+        along[:] = bits
+        along <<= _HALF
+        key |= along
+        key *= _ODD[0]
+        key ^= np.right_shift(key, _HALF, out=high)  # a sum alone would not tell which coordinates belong together
+        np.add(xyz[2, part], 0, out=zeroed)
+        along[:] = bits
+        along *= _ODD[1]
+        key += along
+        key ^= np.right_shift(key, _OTHER, out=high)  # the same again would undo the first where z is 0
+        key *= _ODD[2]
+        key ^= np.right_shift(key, _HALF, out=high)
+    return keys
+
+
+def _keys64(xyz: Array) -> Array:
+    """Return a key of each position.
+
+    Shapes:
+        xyz: float64 (3, rows)
+        returns: uint64 (rows)
+    """
+    keys = np.zeros(xyz.shape[1], np.uint64)
+    for start in range(0, len(keys), _STRIP):
+        key = keys[start : start + _STRIP]
+        for axis, odd in zip(xyz, _ODD, strict=True):
+            key += (axis[start : start + _STRIP] + 0.0).view(np.uint64)  # -0 + 0 is 0
+            key *= odd
+            key ^= key >> _HALF
+        key[:] = mixed(key)  # the last axis was stirred but once
+    return keys
+
+
+_ASKED, _FEWEST = 32, 8  # points whose nearest one is looked for
+_SMALL = 1024  # points of clouds in which all are looked at
+_PAIRS = 1 << 12  # of points, of one cloud
+_TOGETHER = 1 << 13  # pairs of small clouds of one size that are measured in one go
+_SEEN = 64  # points that tell how wide a cloud is
+_WIDE = 10.0  # a column, over what neighbours on a surface are apart, roughly
+_KEPT = 128  # points in the columns, about
+_INNER = 0.25  # of a column: so far from its walls is a point whose nearest one is looked for
+_WIDER = (0, 2, 4)  # powers of two by which columns are widened where they were too narrow
+_TINY, _HUGE = 1e-12, 1e15  # of clouds within, squares of distances are float32 numbers
+
+
+def spacing(column: Column, asked: Array) -> Measured | None:
+    """Return how far points of each cloud are apart: the median, of up to 32 of them, of the distance to the nearest.
+
+    Args:
+        asked: bool (samples): which clouds are looked at; the others have no value.
+
+    Returns:
+        None where samples are no clouds, [P, 3]: frames of an episode lie over one another.
+
+    Notes:
+        Copies of a point are at no distance and do not count, nor do points that are not finite. A cloud in which there
+        are no two places has no value.
+    """
+    found = positions(column)
+    if found is None or found[1] is None or column.values.ndim != 2:
+        return None
+    xyz, lengths = _floats(found[0]), found[1]
+    apart, stops = np.full(len(lengths), np.nan), np.cumsum(lengths)
+    ends = np.abs(extremes(column)[:2]).max(axis=(0, 1))  # NaN where there is one
+    small = asked & (ends > _TINY) & (ends < _HUGE) & (lengths > 1) & (lengths <= _SMALL)
+    for size in np.unique(lengths[small]).tolist():
+        mine = np.flatnonzero(small & (lengths == size))
+        most = max(1, _TOGETHER // min(_PAIRS, _ASKED * size))
+        for some in (mine[start : start + most] for start in range(0, len(mine), most)):
+            apart[some] = _among(xyz[:, (stops[some] - size)[:, None] + np.arange(size)])
+    large = np.flatnonzero(asked & (lengths > _SMALL))
+    plans = _plans(xyz, stops[large], lengths[large]) if len(large) else ()
+    for i, plan in zip(large.tolist(), plans, strict=True):
+        apart[i] = _in_columns(xyz[:, stops[i] - lengths[i] : stops[i]], plan)
+    for i in np.flatnonzero(asked & (lengths > 1) & ~small & np.isnan(apart)).tolist():
+        apart[i] = _one_by_one(xyz[:, stops[i] - lengths[i] : stops[i]])
+    return Measured(apart, np.isfinite(apart))
+
+
+def _floats(xyz: Array) -> Array:
+    """Return coordinates as float32 or float64, whichever holds them exactly."""
+    if xyz.dtype in {np.dtype(np.float32), np.dtype(np.float64)}:
+        return xyz
+    return xyz.astype(np.float32 if xyz.dtype.itemsize <= 2 else np.float64)
+
+
+# ------------------------------------------------------------------------------------------- against all of them
+
+
+def _one_by_one(cloud: Array) -> float:
+    """Return how far the points of any cloud are apart, NaN or infinite where there are no two places."""
+    cloud = cloud[:, np.isfinite(cloud).all(axis=0)].astype(np.float64)
+    if cloud.shape[1] <= _SMALL:
+        return float(_among(cloud[:, None])[0]) if cloud.shape[1] > 1 else math.nan
+    asked = cloud[:, _evenly(cloud.shape[1], _FEWEST)]
+    strips = (cloud[:, start : start + _STRIP] for start in range(0, cloud.shape[1], _STRIP))
+    return float(_middle(np.minimum.reduce([_nearest(asked, strip) for strip in strips])))
+
+
+def _evenly(count: int, many: int) -> Array:
+    """Return so many of `count` places, evenly spaced."""
+    return (2 * np.arange(min(many, count)) + 1) * count // (2 * min(many, count))
+
+
+def _among(clouds: Array) -> Array:
+    """Return how far points of clouds of one size are apart.
+
+    Shapes:
+        clouds: float (3, clouds, points), finite
+        returns: float64 (clouds)
+    """
+    many = min(_ASKED, max(_FEWEST, _PAIRS // clouds.shape[2]))
+    return _middle(_nearest(clouds[:, :, _evenly(clouds.shape[2], many)], clouds))
+
+
+def _nearest(asked: Array, points: Array) -> Array:
+    """Return the distance from each point to the nearest at another place, not finite where there is none.
+
+    Shapes:
+        asked, points: float (3, ..., asked) and (3, ..., points)
+        returns: float (..., asked)
+    """
+    gaps = asked[..., :, None] - points[..., None, :]
+    gaps *= gaps
+    square = gaps[0]
+    square += gaps[1]
+    square += gaps[2]
+    bits = square.view(np.uint32 if square.itemsize == 4 else np.uint64)  # numbers of 0 or more rise as their bits do
+    bits -= bits.dtype.type(1)  # and 0 becomes the largest: copies are no neighbours
+    least = np.asarray(bits.min(axis=-1) + bits.dtype.type(1)).view(points.dtype)
+    return np.sqrt(np.where(least > 0, least, np.inf))
+
+
+def _middle(nearest: Array) -> Array:
+    """Return the median along the last axis, the lower of two."""
+    return np.asarray(np.sort(nearest, axis=-1)[..., (nearest.shape[-1] - 1) // 2])
+
+
+# ------------------------------------------------------------------------------------------------- in columns
+
+
+class _Plan(NamedTuple):
+    """Where columns through a cloud lie: two axes, a point in one of them, how wide they are and how often they come.
+
+    Args:
+        bits: of each axis one slice in 2**bits is kept.
+        exponent: a slice is 2**exponent wide, 0 as wide as the cloud.
+        least: smallest exponent that numbers so far from the origin can tell.
+    """
+
+    axes: tuple[int, int]
+    point: tuple[float, float]
+    bits: tuple[int, int]
+    exponent: int
+    least: int
+
+
+def _plans(xyz: Array, stops: Array, lengths: Array) -> list[_Plan | None]:
+    """Return a plan for each of some clouds, None where a few points of it do not tell."""
+    seen = xyz[:, (stops - lengths)[:, None] + (2 * np.arange(_SEEN) + 1) * lengths[:, None] // (2 * _SEEN)]
+    finite = np.isfinite(seen).all(axis=0)
+    seen[:, ~finite] = np.nan
+    known = finite.sum(axis=1)
+    every, ordered = np.arange(len(stops)), np.sort(seen.astype(np.float64), axis=2)
+    low, high = (ordered[:, every, (share * known).astype(np.int64) - (share > 0.5)] for share in (0.1, 0.95))
+    wide = high - low
+    axes = np.argsort(-wide, axis=0, kind="stable")[:2]
+    first, second = wide[axes, every]
+    count = lengths * known / _SEEN
+    width = _WIDE * np.maximum(np.sqrt(first * second / count), first / count)
+    reach = np.maximum(np.abs(low), np.abs(high)).max(axis=0) * float(np.finfo(seen.dtype).eps) * 8
+    good = (known >= _SEEN // 4) & (width > 1e-30) & (width < 1e30)
+    exponents, least = (np.floor(np.log2(np.where(good, size, 1.0))).astype(int).tolist() for size in (width, reach))
+    bits = np.maximum(0, np.rint(np.log2(np.maximum(count, 1) / _KEPT))).astype(int)
+    bits = np.stack([bits - np.maximum(bits - 2, 0) // 2, np.maximum(bits - 2, 0) // 2])  # few are left to the second
+    places = seen[axes, every, np.argmax(np.roll(finite, -_SEEN // 2, axis=1), axis=1) - _SEEN // 2].T.tolist()
+    told = zip(axes.T.tolist(), places, bits.T.tolist(), exponents, least, strict=True)
+    return [
+        _Plan((a, b), (x, y), (many, few), *rest) if fine else None
+        for fine, ((a, b), (x, y), (many, few), *rest) in zip(good.tolist(), told, strict=True)
+    ]
+
+
+def _in_columns(cloud: Array, plan: _Plan | None) -> float:
+    """Return how far points are apart, looking only at thin columns through a cloud; NaN where those do not tell.
+
+    Notes:
+        A pass over one axis keeps every so many-th slice of it, one over what is left every so many-th of another:
+        columns all over the cloud, of which all points are there. A nearest one that is nearer than the wall of its
+        column is the nearest of all, and one that is further away than the median does not move that.
+    """
+    if plan is None:
+        return math.nan
+    for more in _WIDER:
+        found = _within(cloud, plan, max(plan.exponent + more, plan.least))
+        if not math.isnan(found):
+            return found
+    return math.nan
+
+
+def _within(cloud: Array, plan: _Plan, exponent: int) -> float:
+    (first, second), (x, y) = plan.axes, plan.point
+    scale = cloud.dtype.type(2.0**-exponent)
+    kept = _in_slices(cloud[first], x, exponent, plan.bits[0])
+    kept = kept[_in_slices(cloud[second].take(kept), y, exponent, plan.bits[1])]
+    points = cloud.take(kept, axis=1)
+    points *= scale  # exact, and no square of it is too small or too large
+    off = np.abs(points - np.rint(points))
+    walls = 0.5 - np.maximum(off[first], off[second])
+    inner = np.flatnonzero(walls > _INNER)
+    many = min(_ASKED, max(_FEWEST, _PAIRS // max(len(kept), 1)))
+    if len(inner) < _FEWEST:
+        return math.nan
+    asked = inner[:: -(-len(inner) // many)]
+    nearest = _nearest(points.take(asked, axis=1), points)
+    middle = float(_middle(nearest))
+    if middle < _INNER or bool((nearest < walls[asked]).all()):
+        return math.ldexp(middle, exponent)
+    return math.nan
+
+
+def _in_slices(places: Array, like: float, exponent: int, bits: int) -> Array:
+    """Return which places lie in slices like that of another place.
+
+    Notes:
+        Slices are told by adding a number so large that they are what is left of its last digits.
+    """
+    digits, whole = (23, np.int32) if places.itemsize == 4 else (52, np.int64)
+    large, mask = places.dtype.type(1.5 * 2.0 ** (exponent + digits)), whole((1 << bits) - 1)
+    number, found = whole(round(math.ldexp(like, -exponent)) & int(mask)), []
+    for start in range(0, len(places), _STRIP):
+        numbers = (places[start : start + _STRIP] + large).view(whole)
+        numbers &= mask
+        found.append(np.flatnonzero(numbers == number) + start)
+    return found[0] if len(found) == 1 else np.concatenate(found) if found else np.zeros(0, np.int64)

@@ -1,0 +1,235 @@
+"""Which rules run on a dataset, with which options, on which fields; what a schema's ``rules:`` block changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any
+
+from datacheck.errors import UsageError
+from datacheck.model.finding import Severity, Verdict
+from datacheck.model.sample import DEPTHS, Depth
+from datacheck.rules.base import Measure, Rule
+from datacheck.schema.grammar import meant
+from datacheck.schema.model import ANY, FieldSpec, RuleSpec, Schema, pixels
+from datacheck.schema.patterns import parse
+from datacheck.schema.validate import Complaint
+
+NONDETERMINISM, CONTRACT = "DC904", "DC905"  # judge a loader only
+
+# These judge files or their listing; DC225 counts how often an extreme is there, and windows that overlap or are padded
+# with the last step have it dozens of times.
+_FILES_ONLY = ("DC10", "DC11", "DC225", "DC701")
+_SAMPLES_TOO = frozenset({"DC101", "DC109"})
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """One rule of the catalogue and what this dataset makes of it.
+
+    Args:
+        rule: the rule.
+        settings: its entry in the schema's ``rules:`` block, or an empty one.
+        options: the rule's defaults with the schema's over them.
+        verdict: OFF, NOT_APPLICABLE or SKIP (the scan does not read what it needs) for a rule that does not run, else
+            None.
+        why: the reason for that verdict.
+        level: how deep the scan reads.
+    """
+
+    rule: Rule
+    settings: RuleSpec
+    options: Mapping[str, Any]
+    verdict: Verdict | None = None
+    why: str = ""
+    level: Depth = "deep"
+
+    @property
+    def severity(self) -> Severity:
+        """The severity that the schema gives the rule, else the rule's own."""
+        given = self.settings.severity
+        return Severity(given) if given not in {None, "off"} else self.rule.severity
+
+
+def choose_rules(schema: Schema, rules: Mapping[str, Rule], level: Depth = "deep") -> list[Choice]:
+    """Return a choice for every rule, in code order.
+
+    Args:
+        schema: the schema in force.
+        rules: the catalogue.
+        level: how deep the scan reads.
+
+    Raises:
+        UsageError: the ``rules:`` block names a rule or an option that does not exist, or gives it a wrong value.
+    """
+    for where, said in complaints(schema, rules):
+        msg = f"schema {schema.name}, {'.'.join(map(str, where))}: {said}"
+        raise UsageError(msg)
+    every = variants(schema)
+    return [_choose(every, rule, level) for _, rule in sorted(rules.items())]
+
+
+def complaints(schema: Schema, rules: Mapping[str, Rule]) -> Iterator[Complaint]:
+    """Yield what is wrong with the ``rules:`` block: (key, sentence)."""
+    for code, settings in schema.rules.items():
+        if code not in rules:
+            yield ("rules", code), _unknown_rule(code, rules)
+            continue
+        rule = rules[code]
+        for name, value in (settings.model_extra or {}).items():
+            where = ("rules", code, name)
+            if name not in rule.defaults:
+                near = meant(name, [*rule.defaults, "severity", "allow", "ignore", "reason"])
+                known = near or f"; known are {', '.join(rule.defaults) or 'none'}"
+                yield where, f"{rule.name} has no option {name!r}{known}"
+            elif _like(value, rule.defaults[name]) is _WRONG:
+                yield where, f"{value!r} is not what this option takes; its default is {rule.defaults[name]!r}"
+
+
+def _unknown_rule(code: str, rules: Mapping[str, Rule]) -> str:
+    near = [r.code for r in rules.values() if r.name == code] or get_close_matches(code, list(rules), n=1)
+    hint = f"Did you mean {near[0]} ({rules[near[0]].name})?" if near else "datacheck rules lists them."
+    return f"there is no rule {code!r}. {hint}"
+
+
+def _choose(every: Sequence[Schema], rule: Rule, level: Depth) -> Choice:
+    schema = every[0]
+    settings = schema.rules.get(rule.code, RuleSpec())
+    options = options_of(schema, rule)
+    if settings.severity == "off":
+        return Choice(rule, settings, options, Verdict.OFF, settings.reason or "switched off in the schema")
+    reasons = []
+    for variant in every:
+        why = rule.unless(variant) or ("" if any(targets(rule, variant)) else "no declared field is of that kind")
+        if not why:
+            return _at(level, Choice(rule, settings, options, level=level), every)
+        reasons.append(why)
+    return Choice(rule, settings, options, Verdict.NOT_APPLICABLE, reasons[0])
+
+
+def options_of(schema: Schema, rule: Rule) -> dict[str, Any]:
+    """Return the options of a rule: the schema's over its defaults."""
+    given = schema.rules.get(rule.code, RuleSpec()).model_extra or {}
+    said = {name: _like(value, rule.defaults[name]) for name, value in given.items() if name in rule.defaults}
+    return dict(rule.defaults) | {name: value for name, value in said.items() if value is not _WRONG}
+
+
+def _at(level: Depth, choice: Choice, every: Sequence[Schema]) -> Choice:
+    """Return the choice of a rule that applies, out of play where the scan does not read what it needs."""
+    needed = choice.rule.needed
+    if DEPTHS.index(needed) <= DEPTHS.index(level):
+        if any(any(targets(choice.rule, variant, level)) for variant in every):
+            return choice
+        needed = "deep"
+    return replace(choice, verdict=Verdict.SKIP, why=f"needs --level {needed}")
+
+
+def variants(schema: Schema) -> list[Schema]:
+    """Return the schema as it is, and as it is for each split that ``when:`` names."""
+    splits = [condition.removeprefix("split=") for condition in schema.when]
+    return [schema, *(schema.for_split(split) for split in splits)]
+
+
+_WRONG = object()
+
+
+def _like(value: Any, default: Any) -> Any:
+    """Return an option's value as its default is (a share for ``0.5%``, a tuple for a list), else `_WRONG`."""
+    if isinstance(default, float) and isinstance(value, str) and value.endswith("%"):
+        with suppress(ValueError):
+            value = float(value[:-1]) / 100
+    if isinstance(value, float) and not math.isfinite(value):
+        return _WRONG
+    if default is None or type(value) is type(default):
+        return value
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(default, tuple) and isinstance(value, list):
+        return tuple(value)
+    return _WRONG
+
+
+def of_files(choice: Choice) -> Choice:
+    """Return the choice for a scan of files: out of play where its rule judges a loader."""
+    if choice.rule.code not in {NONDETERMINISM, CONTRACT} or choice.verdict is not None:
+        return choice
+    return replace(choice, verdict=Verdict.NOT_APPLICABLE, why="no loader was named (--loader package.module:factory)")
+
+
+def of_samples(choice: Choice) -> Choice:
+    """Return the choice for a scan of what a loader returns: out of play where its rule judges files."""
+    code = choice.rule.code
+    if choice.verdict is not None or code in _SAMPLES_TOO or not code.startswith(_FILES_ONLY):
+        return choice
+    return replace(choice, verdict=Verdict.NOT_APPLICABLE, why="it judges files; a loader was scanned")
+
+
+def targets(rule: Rule, schema: Schema, level: Depth = "deep") -> Iterator[tuple[str, FieldSpec]]:
+    """Yield what a rule judges: ("", empty) for whole samples, else each declared field that it applies to.
+
+    Args:
+        rule, schema: what judges, and by what.
+        level: how deep the scan reads; where it reads no pixels, only rules that need no values judge them.
+
+    Notes:
+        Fields in name order; then ``*``, all undeclared fields together, for a rule whose measurement covers them.
+    """
+    if rule.per == "sample":
+        yield "", FieldSpec()
+        return
+    unread = pixels(schema) if level != "deep" and rule.needed != "structure" else frozenset()
+    for name, spec in sorted(schema.fields.items()):
+        part = schema.part_of(name)
+        if (name if part is None else part[0]) in unread:
+            continue
+        if name != ANY and not spec.absent and rule.applies(spec):
+            yield name, spec
+    rest = schema.fields.get(ANY, FieldSpec())
+    if any(measure.undeclared for measure in rule.measures) and not rest.absent and rule.applies(rest):
+        yield ANY, rest
+
+
+def measures_of(choices: Sequence[Choice], level: Depth = "deep") -> list[Measure]:
+    """Return the measurements of all rules that are not switched off, each once, by name; none beyond the level.
+
+    Notes:
+        Also those of rules that do not apply yet: a range that is declared later is then judged without reading data.
+    """
+    found = {m.name: m for choice in choices if choice.verdict is not Verdict.OFF for m in choice.rule.measures}
+    return [found[name] for name in sorted(found) if DEPTHS.index(found[name].depth) <= DEPTHS.index(level)]
+
+
+def in_order_of_need(choices: Sequence[Choice]) -> list[Choice]:
+    """Return the choices so that a rule comes after those whose failing samples it does not judge."""
+    by_code = {choice.rule.code: choice for choice in choices}
+    done: dict[str, Choice] = {}
+
+    def visit(choice: Choice, above: tuple[str, ...]) -> None:
+        for code in choice.rule.needs:
+            if code in by_code and code not in done and code not in above:
+                visit(by_code[code], (*above, choice.rule.code))
+        done[choice.rule.code] = choice
+
+    for choice in choices:
+        if choice.rule.code not in done:
+            visit(choice, ())
+    return list(done.values())
+
+
+def served(schema: Schema) -> Schema:
+    """Return the schema as it describes what a loader returns: without what only files have.
+
+    Notes:
+        Companion files, attributes, split keys and windows go; a group stays where samples can name it by a field.
+    """
+    data = schema.model_dump(exclude_unset=True, mode="json", exclude={"attrs", "splits", "windows"})
+    for fields in (data.get("fields", {}), *data.get("when", {}).values()):
+        for spec in fields.values():
+            spec.pop("file", None)
+    group = schema.samples.group
+    names = set() if group is None else set(parse(group, "samples.group", path=False).names)
+    data["samples"] = {"files": ["*"]} | ({"group": group} if names and names <= set(schema.fields) else {})
+    return Schema.model_validate(data)

@@ -1,0 +1,478 @@
+"""What makes samples alike, in a few numbers: sets of shingles or voxels and their MinHash, courses of episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from datacheck.model.chats import Messages, data_of
+from datacheck.model.sample import Block, Column
+from datacheck.model.table import Measured, Rows
+from datacheck.rules.base import Columns, measure
+from datacheck.rules.chat_turns import Turns, is_plain, of_messages, turns_in
+from datacheck.rules.measures import is_numeric, positions
+from datacheck.rules.point_spacing import content_keys, mixed
+from datacheck.rules.series import states
+from datacheck.rules.text_bytes import words_apart
+from datacheck.runtime.hashing import digest64, digests64
+from datacheck.schema.model import Schema
+
+Array = np.ndarray[Any, Any]
+Kind = Literal["", "text", "points", "course"]
+
+HASHES = 64
+STEPS = 64  # of an episode, whatever its length
+_GRAM = 5  # characters
+_MULTIPLIERS = np.array(
+    [0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0xD6E8FEB86659FD93], np.uint64
+)
+_BATCH = 1 << 20  # characters taken out of their texts at a time
+_PIECE = 1 << 16  # characters hashed at a time: they stay in the cache of a core
+_GRIDS = ((20_000, 24), (8192, 16), (2048, 10), (1024, 8))  # from so many points on: cells along the longest side
+_EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
+_BIN_BITS = np.uint64(58)
+_TRIES = 256
+_STILL = 1e-3  # of its own size: a column that changes by less stands still
+_LEAST_ROWS = 16
+_HUGE = 1e30  # a float32 holds its millionth part, and the inverse of that
+
+
+def alike_by(schema: Schema) -> tuple[Kind, list[str]]:
+    """Return what samples are compared by, and in which fields: actions, else states, else points, else texts."""
+    stored = {n: s for n, s in sorted(schema.stored.items()) if not s.absent}
+    actions = [n for n, s in stored.items() if s.role == "action" and s.ragged is not None]
+    points = [n for n, s in stored.items() if s.role == "points"]
+    texts = [n for n, s in stored.items() if s.is_text]
+    if actions or states(schema):
+        return "course", actions or states(schema)
+    return ("points", points) if points else ("text" if texts else "", texts)
+
+
+# ------------------------------------------------------------------------------------------------ sets
+
+
+def elements(block: Block, kind: Kind, names: Sequence[str], cells: int = 0) -> Iterator[tuple[Array, Array]]:
+    """Yield what samples are sets of: characters that follow one another in texts, cells that points lie in.
+
+    Shapes:
+        returns: int64 (elements) sample; uint64 (elements), stirred; an element may come more than once
+
+    Args:
+        kind, names: as of `alike_by`.
+        cells: along the longest side of a cloud; 0: as many as its points can fill.
+    """
+    for name in names:
+        column, salt = block.fields.get(name), np.uint64(digest64(name.encode()))
+        if column is None:
+            continue
+        if kind == "text" and column.kind != "array":
+            found = _shingles(column)
+        elif kind == "points" and is_numeric(column):
+            found = _voxels(column, cells)
+        else:
+            continue
+        for owner, keys in found:
+            yield owner, mixed(keys ^ salt)
+
+
+def _shingles(column: Column) -> Iterator[tuple[Array, Array]]:
+    """Yield the runs of five characters of each text, in lower case and with one space between words."""
+    texts = words_apart(column)
+    stops = np.cumsum([len(text) for text in texts]) if texts else np.zeros(0, np.int64)
+    start = 0
+    while start < len(texts):
+        before = stops[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(stops, before + _BATCH, side="right")))
+        parts = [bytes(text).lower().decode("utf-8", "surrogatepass") for text in texts[start:stop]]
+        codes = np.frombuffer("".join(parts).encode("utf-32-le", "surrogatepass"), np.uint32)
+        owner = np.repeat(np.arange(start, stop), [len(part) for part in parts])
+        for at in range(0, len(codes) - _GRAM + 1, _PIECE):
+            yield _grams(codes[at : at + _PIECE + _GRAM - 1], owner[at : at + _PIECE + _GRAM - 1])
+        start = stop
+
+
+def _grams(codes: Array, owner: Array) -> tuple[Array, Array]:
+    count = len(codes) - _GRAM + 1
+    wide, keys = codes.astype(np.uint64), np.zeros(count, np.uint64)
+    for place, odd in enumerate(_MULTIPLIERS):
+        keys += wide[place : place + count] * odd
+    whole = owner[:count] == owner[_GRAM - 1 :]
+    return owner[:count][whole], keys[whole]
+
+
+def grid_of(points: int) -> int:
+    """Return how many cells along its longest side the points of a cloud can fill, 0 where they are too few."""
+    return next((cells for least, cells in _GRIDS if points >= least), 0)
+
+
+def _voxels(column: Column, cells: int) -> Iterator[tuple[Array, Array]]:
+    """Yield the cells of the bounding box that each cloud lies in, each once; wherever it lies, however large it is."""
+    xyz, lengths = positions(column) or (np.zeros((3, 0)), None)
+    stops = np.zeros(0, np.int64) if lengths is None else np.cumsum(lengths)
+    for i, stop in enumerate(stops.tolist()):
+        points = xyz[:, stop - int(lengths[i]) : stop].astype(np.float64)  # type: ignore[index]
+        points = points[:, np.isfinite(points).all(axis=0)]
+        grid = cells or grid_of(points.shape[1])
+        if not grid or not points.shape[1]:
+            continue
+        low, high = points.min(axis=1, keepdims=True), points.max(axis=1, keepdims=True)
+        side = float((high - low).max())
+        if not 0 < side < np.inf:
+            continue
+        place = np.floor((points - (low / 2 + high / 2)) * (grid / side) + grid / 2)
+        x, y, z = np.clip(place, 0, grid - 1).astype(np.int64)
+        filled = np.flatnonzero(np.bincount((x * grid + y) * grid + z, minlength=grid**3))
+        yield np.full(len(filled), i), filled.astype(np.uint64) + np.uint64(grid << 32)
+
+
+def signatures(found: Iterator[tuple[Array, Array]], count: int) -> tuple[Array, Array]:
+    """Return the MinHash of sets: the share of equal numbers of two estimates what their sets share (Jaccard).
+
+    Shapes:
+        found: as of `elements`
+        returns: uint16 (samples, 64); int64 (samples): elements, repeated ones too
+
+    Notes:
+        One hash per element: its first bits choose one of 64 bins, the smallest of a bin is kept. An empty bin takes
+        what another one holds, in an order that depends on the bin alone.
+
+    Reference:
+        Shrivastava, Optimal Densification for Fast and Accurate Minwise Hashing, ICML 2017.
+    """
+    table, size = np.full((count, HASHES), _EMPTY), np.zeros(count, np.int64)
+    for owner, keys in found:
+        np.minimum.at(table.reshape(-1), owner * HASHES + (keys >> _BIN_BITS).astype(np.int64), keys)
+        size += np.bincount(owner, minlength=count)
+    sparse = np.flatnonzero((size > 0) & (table == _EMPTY).any(axis=1))
+    table[sparse] = _densified(table[sparse])
+    return (table & np.uint64(0xFFFF)).astype(np.uint16), size
+
+
+def shared(first: Block, second: Block, kind: Kind, names: Sequence[str]) -> float:
+    """Return the Jaccard similarity of the sets of two samples, each in a block of its own; 0 of two empty ones."""
+    both = either = 0
+    for name in names:
+        blocks = [block for block in (first, second) if name in block.fields]
+        cells = min((_grid(block.fields[name]) for block in blocks), default=0) if kind == "points" else 0
+        sets: list[Array] = [
+            np.unique(np.concatenate([np.zeros(0, np.uint64), *(k for _, k in elements(b, kind, [name], cells))]))
+            for b in (first, second)
+        ]
+        same = int(np.isin(sets[0], sets[1], assume_unique=True).sum())
+        both, either = both + same, either + len(sets[0]) + len(sets[1]) - same
+    return both / max(1, either)
+
+
+def _grid(column: Column) -> int:
+    return grid_of(0 if column.lengths is None else int(column.lengths[0]))
+
+
+def _densified(table: Array) -> Array:
+    given, bins = table.copy(), np.arange(HASHES, dtype=np.uint64)
+    rest = np.arange(len(table))
+    for attempt in range(_TRIES):
+        if not len(rest):
+            break
+        other = (mixed(bins + np.uint64(HASHES * (attempt + 1))) >> _BIN_BITS).astype(np.int64)
+        part = table[rest]
+        part = np.where(part == _EMPTY, given[rest][:, other], part)
+        table[rest] = part
+        rest = rest[(part == _EMPTY).any(axis=1)]
+    return table
+
+
+# --------------------------------------------------------------------------------------------- courses
+
+
+def courses(block: Block, names: Sequence[str]) -> tuple[Array, Array, Array]:
+    """Return episodes of any length as 64 rows each, interpolated, and the range of each column.
+
+    Shapes:
+        course: float64 (samples, 64, columns of all fields)
+        reach: float64 (samples, columns), > 0; of what stands still a thousandth of its size
+        fits: bool (samples): those of at least 16 finite rows that move
+    """
+    columns = [block.fields[n] for n in names if n in block.fields and is_numeric(block.fields[n])]
+    columns = [c for c in columns if c.lengths is not None]
+    fits = np.full(len(block), bool(columns))
+    parts = []
+    for column in columns:
+        assert column.lengths is not None
+        fits &= column.lengths >= _LEAST_ROWS
+        if not len(column.values):
+            continue
+        values = column.values.reshape(len(column.values), -1)
+        at = np.maximum(column.lengths - 1, 0)[:, None] * np.linspace(0, 1, STEPS)
+        low = np.floor(at).astype(np.int64)
+        first = np.minimum(column.starts[:, None] + low, len(values) - 1)
+        second = np.minimum(first + (low + 1 < column.lengths[:, None]), len(values) - 1)
+        share = (at - low)[:, :, None]
+        parts.append(values[first] * (1 - share) + values[second] * share)
+    course = np.concatenate(parts, axis=2) if parts else np.zeros((len(block), STEPS, 1))
+    course = course.astype(np.float64, copy=False)
+    reach = course.max(axis=1) - course.min(axis=1)
+    most = reach.max(axis=1, initial=0.0)
+    size = np.abs(course).max(axis=1)
+    fits &= (most > 1 / _HUGE) & (size < _HUGE).all(axis=1)  # and none of it NaN
+    reach = np.maximum(reach, np.maximum(_STILL * size, 1e-6 * most[:, None]))
+    return course, reach, fits
+
+
+def averaged(course: Array) -> Array:
+    """Return at most 64 numbers of each course: means over equal stretches of time, of at most 64 columns.
+
+    Shapes:
+        course: float64 (samples, 64, columns)
+        returns: float64 (samples, stretches * columns), time first
+
+    Notes:
+        Means differ by no more than the largest difference of what they are means of.
+    """
+    width = min(course.shape[2], HASHES)
+    stretches = 1 << max(0, (HASHES // max(width, 1)).bit_length() - 1)
+    parts = course[:, :, :width].reshape(len(course), stretches, STEPS // stretches, width)
+    out: Array = parts.mean(axis=2).reshape(len(course), stretches * width)
+    return out
+
+
+MOST_PAIRS = 10_000
+_NEXT = 3  # neighbours within a bucket that a sample is held against: equal ones make a chain, not all pairs
+_CHUNK = 1 << 15  # pairs estimated at a time
+_MISSED = 1e-3  # share of the pairs just as alike as asked for that may meet in no band
+_BANDS, _AXES = 16, 4  # of courses
+_WIDE = 4.0  # times the largest difference: cells of a course along an axis
+_SEED = 20_260_102
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+
+
+def near_sets(hashes: Array, near: float) -> Array:
+    """Return the pairs of sets whose Jaccard similarity is likely at least `near`.
+
+    Shapes:
+        hashes: uint16 (samples, 64), as of `sketches.signatures`
+        returns: int64 (pairs, 2), the lower place first, the likeliest pair first, at most 10,000
+
+    Notes:
+        Bands of r numbers: a pair of similarity J meets in one with probability 1 - (1 - J^r)^(64 / r); r is as large
+        as leaves 0.999 at `near` (4 at 0.8).
+    """
+    width = max([r for r in range(1, 9) if (1 - near**r) ** (HASHES // r) <= _MISSED], default=1)
+    count = HASHES // width
+    bands = np.zeros((len(hashes), count), np.uint64)
+    for place in range(width):
+        bands = bands * _MULTIPLIER + hashes[:, place : count * width : width]
+    least = near - 3 * np.sqrt(near * (1 - near) / HASHES)
+
+    def alike(first: Array, second: Array) -> Array:
+        return np.asarray((hashes[first] == hashes[second]).mean(axis=1))
+
+    return _likeliest(((bands[:, i], bands[:, i - 1]) for i in range(count)), alike, float(least))
+
+
+def near_courses(course: Array, reach: Array, apart: float) -> Array:
+    """Return the pairs of courses that are likely nowhere further apart than a part of their range.
+
+    Shapes:
+        course: float (samples, numbers), as of `sketches.averaged`
+        reach: float (samples, columns); 0 behind the columns that a sample has
+        returns: as of `near_sets`
+
+    Notes:
+        Bands of cells along four random axes, every band with axes and borders of its own.
+    """
+    course, reach = course.astype(np.float64), reach.astype(np.float64)
+    widths = np.count_nonzero(reach, axis=1)
+    bands = np.zeros((len(course), _BANDS), np.uint64)
+    ties = np.zeros((len(course), _BANDS))
+    scaled, ranges = np.zeros_like(course), np.zeros_like(course)
+    for width in np.unique(widths).tolist():
+        mine = np.flatnonzero(widths == width)
+        numbers = _numbers(width, course.shape[1])
+        wide = np.tile(reach[mine, :width], (1, numbers // width))
+        unit = np.median(wide, axis=0)
+        scaled[mine, :numbers], ranges[mine, :numbers] = course[mine, :numbers] / unit, wide / unit
+        rng = np.random.default_rng([_SEED, numbers])
+        axes = rng.standard_normal((numbers, _BANDS * _AXES))
+        along = scaled[mine, :numbers] @ (axes / np.linalg.norm(axes, axis=0)) / (_WIDE * apart)
+        cells = np.clip(np.floor(along + rng.uniform(0, 1, _BANDS * _AXES)), -1e15, 1e15).astype(np.int64)
+        key = np.full((len(mine), _BANDS), width, np.uint64)
+        for place in range(_AXES):
+            key = (key ^ cells[:, place::_AXES].view(np.uint64)) * _MULTIPLIER
+            key ^= key >> np.uint64(29)
+        bands[mine], ties[mine] = key, along[:, ::_AXES]
+
+    def alike(first: Array, second: Array) -> Array:
+        wide = np.maximum(ranges[first], ranges[second])
+        gap = np.abs(scaled[first] - scaled[second])
+        far = np.divide(gap, wide, out=np.zeros_like(gap), where=wide > 0).max(axis=1)
+        return np.where(widths[first] == widths[second], 1 - far, -np.inf)
+
+    return _likeliest(((bands[:, i], ties[:, i]) for i in range(_BANDS)), alike, 1 - apart - 1e-6)
+
+
+def _numbers(width: int, most: int) -> int:
+    """Return how many numbers a course of so many columns has."""
+    return min(most, width * (1 << max(0, (HASHES // max(width, 1)).bit_length() - 1)))
+
+
+def _likeliest(bands: Iterator[tuple[Array, Array]], alike: Callable[[Array, Array], Array], least: float) -> Array:
+    """Return the likeliest pairs of those that meet in a band.
+
+    Args:
+        bands: the bucket of each sample, and what is close for samples that are close; one pair per band.
+        alike: estimates the similarity of pairs.
+        least: pairs below it are left out.
+    """
+    best, likely = np.zeros(0, np.int64), np.zeros(0)  # a pair is one number: lower place times samples plus the other
+    count = 0
+    for bucket, tie in bands:
+        count, order = len(bucket), np.lexsort((tie, bucket))
+        for step in range(1, _NEXT + 1):
+            meet = np.flatnonzero(bucket[order[:-step]] == bucket[order[step:]])
+            for start in range(0, len(meet), _CHUNK):
+                first, second = (order[meet[start : start + _CHUNK] + more] for more in (0, step))
+                value = alike(first, second)
+                pairs = np.minimum(first, second) * count + np.maximum(first, second)
+                good = value >= least
+                best, likely = _kept(np.concatenate([best, pairs[good]]), np.concatenate([likely, value[good]]))
+    return np.stack(np.divmod(best, max(count, 1)), axis=1)
+
+
+def _kept(pairs: Array, likely: Array) -> tuple[Array, Array]:
+    """Return each pair once, the likeliest first, ties by place, at most 10,000."""
+    pairs, once = np.unique(pairs, return_index=True)
+    likely = likely[once]
+    order = np.argsort(-likely, kind="stable")[:MOST_PAIRS]
+    return pairs[order], likely[order]
+
+
+_LEAST_BYTES = 24  # less than two positions says nothing about identity
+_NOT_CONTENT = frozenset({"id", "flag", "timestamp", "intrinsics"})
+_FIRST = ("train", "training")
+
+
+def _cloud(column: Column) -> Array | None:
+    """Return a digest per sample of a cloud, whatever the order of its points and the dtype of its coordinates.
+
+    Shapes:
+        returns: uint64 (samples)
+    """
+    keys, lengths = content_keys(column) or (np.zeros(0, np.uint64), None)
+    if lengths is None:
+        return None
+    total, odd = (_folded(ufunc, keys, lengths) for ufunc in (np.add, np.bitwise_xor))
+    return np.where(lengths > 0, mixed(total ^ mixed(odd ^ mixed(lengths.astype(np.uint64)))), np.uint64(0))
+
+
+def _folded(ufunc: np.ufunc, keys: Array, lengths: Array) -> Array:
+    """Reduce keys to one per sample, 0 for samples without any; sums wrap around."""
+    if len(lengths) == 1:
+        whole: Array = ufunc.reduce(keys, keepdims=True, dtype=np.uint64)
+        return whole
+    out, filled = np.zeros(len(lengths), np.uint64), lengths > 0
+    if filled.any():
+        out[filled] = ufunc.reduceat(keys, (np.cumsum(lengths) - lengths)[filled])
+    return out
+
+
+def _chats(column: Column) -> Array:
+    """Return a digest per chat: of who says what where each message is a role and a text, else of its JSON."""
+    if isinstance(column, Messages):
+        return _said(of_messages(column))
+    out = np.zeros(len(column), np.uint64)
+    plain = np.array([is_plain(chat) for chat in column.objects], dtype=bool)
+    places, rest = np.flatnonzero(plain), np.flatnonzero(~plain)
+    turns = turns_in([column.objects[i] for i in places.tolist()])
+    assert turns is not None
+    out[places] = _said(turns)
+    if len(rest):
+        out[rest] = _plain(column.take(rest))
+    return out
+
+
+def _said(turns: Turns) -> Array:
+    """Return a digest of the messages of each chat."""
+    said = turns.said
+    assert said.lengths is not None
+    words = digests64([word.encode("utf-8", "surrogatepass") for word in turns.words])
+    place = np.arange(len(turns.roles)) - np.repeat(turns.starts, turns.counts)
+    keys = mixed(place.astype(np.uint64) + (said.lengths.astype(np.uint64) << np.uint64(32)))
+    keys = mixed(keys ^ words[turns.roles]) if len(words) else keys
+    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(keys, dtype=np.uint64)])
+    stops = np.cumsum(turns.counts)
+    sizes = np.concatenate([[0], np.cumsum(said.lengths)])
+    begins, ends = sizes[stops - turns.counts], sizes[stops]
+    data = data_of(said)
+    texts = digests64(data[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True))
+    return mixed(texts ^ (total[stops] - total[stops - turns.counts]))
+
+
+def _plain(column: Column) -> Array:
+    """Return a digest per sample of its bytes; of text without regard to white space, of plain chats who says what."""
+    if column.kind == "text":
+        return digests64(words_apart(column))
+    values = np.ascontiguousarray(column.values)
+    head = f"{values.dtype.str}{values.shape[1:]}".encode()
+    lengths = np.ones(len(column), np.int64) if column.lengths is None else column.lengths
+    row = values.nbytes // len(values) if len(values) else 0
+    data: Any = values.reshape(-1).view(np.uint8).data if values.nbytes else b""
+    stops = np.cumsum(lengths) * row
+    starts = stops - lengths * row
+    pieces = (data[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True))
+    return digests64(pieces) ^ np.uint64(digest64(head))
+
+
+@measure("content", version=5, per="sample", uses=("fields.role", "fields.shape", "fields.absent"))
+def content(block: Block, schema: Schema) -> Columns:
+    """Digest of what a sample holds: `content`, int64.
+
+    Of episodes the actions; else all fields. Points count in any order, and what runs along the same axis goes with
+    them. Identifiers, flags, time stamps and intrinsics do not count; samples of less than 24 bytes have no row, nor
+    those of which pictures, or most values, were not read.
+    """
+    stored = schema.stored
+    fields = sorted({*block.fields, *block.unread})
+    actions = [n for n in fields if n in stored and stored[n].role == "action"]
+    names = actions or [n for n in fields if n not in stored or stored[n].role not in _NOT_CONTENT]
+    clouds = [n for n in names if n in stored and stored[n].role == "points"]
+    along = {stored[n].ragged for n in clouds} - {None}
+    names = [n for n in names if n in clouds or n not in stored or stored[n].ragged not in along]
+    if block.unread.intersection(names):
+        return {}  # without its pixels nobody knows whether a sample is another one again
+    if not actions and _lacks_most(block, len(names)):
+        return {}
+    total, size = np.zeros(len(block), np.uint64), np.zeros(len(block), np.int64)
+    for name in names:
+        column = block.fields[name]
+        if column.kind == "array" and not is_numeric(column):
+            continue
+        found = _cloud(column) if name in clouds else None
+        if found is None:
+            chat = column.kind == "json" and name in stored and stored[name].role == "chat"
+            found = _chats(column) if chat else _plain(column)
+        total = mixed(total ^ found ^ np.uint64(digest64(name.encode())))
+        item = column.values.nbytes // max(1, len(column.values)) if column.kind == "array" else 1
+        size += item * (1 if column.lengths is None else column.lengths)
+    return {"content": Measured(total.view(np.int64), size >= _LEAST_BYTES)}
+
+
+def _lacks_most(block: Block, read: int) -> bool:
+    """Tell whether the file holds bytes that no format reads, or as many such values as were read."""
+    unread = block.facts.get("unread")
+    return "opaque" in block.facts or (unread is not None and int(unread.values.max(initial=0)) >= read)
+
+
+def ranks(rows: Rows, schema: Schema) -> tuple[list[str], Array]:
+    """Return the splits to hold against each other, the one that keeps its samples first, and each row's place there.
+
+    Notes:
+        -1 for rows of other splits. Without a declared order train comes first, then name order.
+    """
+    present = set(rows.splits.present()) - {""}
+    declared = [s for s in (schema.splits.disjoint if schema.splits else ()) if s in present]
+    order = declared or sorted(present, key=lambda s: (s not in _FIRST, s))
+    places = {split: i for i, split in enumerate(order)}
+    splits = rows.splits
+    return order, np.array([places.get(split, -1) for split in splits.words], dtype=np.int64)[splits.rows]

@@ -1,0 +1,485 @@
+"""Files and folders of results: written whole or not at all, never through a link."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from itertools import chain, takewhile
+from pathlib import Path
+from typing import IO
+
+from datacheck.errors import DatacheckError, OutOfSpaceError, StorageError, SyncFailedError, check_name
+
+_EXCHANGE = 2  # RENAME_EXCHANGE
+_HERE = -100  # AT_FDCWD
+
+
+class System:
+    """One method for each call that changes files; `fsops.SYSTEM` is the one in use."""
+
+    def create(self, path: Path, mode: int, folder: int | None = None) -> int:
+        """Make a file that is not there yet and open it for writing."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        return os.open(_in(folder, path), flags, mode, dir_fd=folder)
+
+    def open(self, path: Path, flags: int) -> int:
+        """Open what is there: to write into it, which no link may lead to, or to sync it."""
+        return os.open(path, flags | os.O_CLOEXEC | (os.O_NOFOLLOW if flags & (os.O_WRONLY | os.O_RDWR) else 0))
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        """Write at the current position; return how many bytes were taken."""
+        return os.write(descriptor, data)
+
+    def write_at(self, descriptor: int, data: memoryview, offset: int) -> int:
+        """Write at a position; return how many bytes were taken."""
+        return os.pwrite(descriptor, data, offset)
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        """Cut a file to `size` bytes."""
+        os.ftruncate(descriptor, size)
+
+    def sync(self, descriptor: int) -> None:
+        """Flush a file's bytes, or a folder's names, to the device."""
+        os.fsync(descriptor)
+
+    def close(self, descriptor: int) -> None:
+        """Close a file; a network file system may refuse here what it took before."""
+        os.close(descriptor)
+
+    def rename(self, source: Path, target: Path, folder: int | None = None, to: int | None = None) -> None:
+        """Rename; a file that is there is replaced. `folder` holds the source, `to` the target."""
+        os.replace(_in(folder, source), _in(to, target), src_dir_fd=folder, dst_dir_fd=to)
+
+    def exchange(self, one: Path, other: Path, folder: int | None = None, to: int | None = None) -> None:
+        """Let two names change places in one step. `folder` holds the one, `to` the other."""
+        import ctypes  # noqa: PLC0415  milliseconds that every start of the command would pay
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(libc, "renameat2"):
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+        one_in, other_in = (_HERE if where is None else where for where in (folder, to))
+        names = os.fsencode(_in(folder, one)), os.fsencode(_in(to, other))
+        if libc.renameat2(one_in, names[0], other_in, names[1], _EXCHANGE):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+    def link(self, source: Path, target: Path, folder: int | None = None) -> None:
+        """Give a file a second name; of a link, the link itself. `folder` holds the target."""
+        os.link(source, _in(folder, target), dst_dir_fd=folder, follow_symlinks=False)
+
+    def symlink(self, said: str, link: Path, folder: int | None = None) -> None:
+        """Make a symbolic link."""
+        os.symlink(said, _in(folder, link), dir_fd=folder)
+
+    def unlink(self, path: Path, folder: int | None = None) -> None:
+        """Remove a file's name."""
+        os.unlink(_in(folder, path), dir_fd=folder)
+
+    def mkdir(self, path: Path, mode: int = 0o777, folder: int | None = None) -> None:
+        """Make a folder in one that is there."""
+        os.mkdir(_in(folder, path), mode, dir_fd=folder)
+
+    def rmdir(self, path: Path, folder: int | None = None) -> None:
+        """Remove a folder that holds nothing."""
+        os.rmdir(_in(folder, path), dir_fd=folder)
+
+    def chmod(self, path: Path, mode: int, descriptor: int) -> None:
+        """Change the permissions of an open file; `path` is its name."""
+        del path
+        os.fchmod(descriptor, mode)
+
+    def utime(self, path: Path) -> None:
+        """Set a file's times to now; of a link, the link's own."""
+        os.utime(path, follow_symlinks=False)
+
+
+def _in(folder: int | None, path: Path) -> Path | str:
+    return path if folder is None else path.name
+
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_HINTS = {
+    errno.EIO: "Check the disk, then run the same command again.",
+    errno.EROFS: "Choose another folder, or mount the disk for writing.",
+}
+_NO_LINK = {errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS}
+_NO_EXCHANGE = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}
+_PIECE = 1 << 20
+_TRIES = 1000  # each of which met a folder that was gone at once
+
+SYSTEM = System()
+
+
+def refused(error: OSError, path: str | os.PathLike[str]) -> StorageError:
+    """Return the typed exception for an operating-system refusal while writing `path`."""
+    reason = error.strerror or str(error)
+    if error.errno in _FULL:
+        return OutOfSpaceError(
+            f"{os.fspath(path)}: cannot write, {reason.lower()}. Free some space or choose another folder, "
+            "then run the same command again."
+        )
+    hint = _HINTS.get(error.errno or 0, "Check the path and its permissions.")
+    return StorageError(f"{os.fspath(path)}: {reason.lower()}. {hint}")
+
+
+@contextlib.contextmanager
+def guarded(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise the operating system's refusals as typed exceptions that name `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise refused(error, path) from error
+
+
+@contextlib.contextmanager
+def _opened(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
+    finally:
+        SYSTEM.close(descriptor)
+
+
+# ---------------------------------------------------------------------------------------------- files
+
+
+def write_file(
+    path: Path, parts: bytes | memoryview | Iterable[bytes | memoryview], *, sync: bool = True, mode: int = 0o444,
+    folder: int | None = None,
+) -> None:  # fmt: skip
+    """Write a new file so that it appears whole or not at all: temporary name, sync, rename.
+
+    Args:
+        path: the final name; an existing file is replaced.
+        parts: the content, in order.
+        sync: flush the bytes to the device before the rename; else `sync_files` must follow.
+        mode: permissions, less the process's umask; a file that nobody may write is what builds make (a guard-rail,
+            not a proof).
+        folder: a descriptor of the folder that it goes into; None: the one that its path leads to.
+
+    Raises:
+        OutOfSpaceError: the device or quota is full; the temporary file is removed.
+        SyncFailedError: the device did not take the bytes; the temporary file is removed.
+        StorageError: any other refusal of the operating system.
+    """
+    # not the process number: two containers that write the same shard may have the same
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.partial")
+    try:
+        with guarded(path):
+            with _opened(SYSTEM.create(temporary, mode, folder)) as descriptor:
+                for part in [parts] if isinstance(parts, bytes | memoryview) else parts:
+                    _write_all(descriptor, memoryview(part).cast("B"))
+                if sync:
+                    _sync(descriptor, path)
+            SYSTEM.rename(temporary, path, folder, folder)
+    except DatacheckError:
+        with contextlib.suppress(OSError):
+            SYSTEM.unlink(temporary, folder)
+        raise
+
+
+def _write_all(descriptor: int, view: memoryview) -> None:
+    while len(view):
+        view = view[SYSTEM.write(descriptor, view) :]
+
+
+def write_tail(path: Path, offset: int, data: bytes) -> None:
+    """Make `data` the end of a file, from byte `offset` on; where it is that already nothing is touched.
+
+    Not synced: `sync_files`.
+
+    Args:
+        path: a file of `write_file` with `offset` bytes or more; it is read-only afterwards.
+        offset: where the tail begins [bytes]; whatever lies there or behind is replaced.
+        data: the tail.
+
+    Raises:
+        OutOfSpaceError: the device or quota is full.
+        StorageError: any other refusal of the operating system.
+
+    Notes:
+        A file that is read-only or has another name may belong to a published cache: nothing is ever written into it,
+        a copy with the new tail takes its place.
+    """
+    with guarded(path):
+        status = path.lstat()
+        mode = stat.S_IMODE(status.st_mode)
+        if not mode & stat.S_IWUSR or status.st_nlink > 1:
+            with _reading(path) as file:
+                file.seek(offset)
+                if status.st_size != offset + len(data) or file.read() != data:
+                    file.seek(0)
+                    write_file(path, chain(_pieces(file, offset), [data]), sync=False)
+            return
+        view, at = memoryview(data), offset
+        with _opened(SYSTEM.open(path, os.O_WRONLY)) as descriptor:
+            while len(view):
+                taken = SYSTEM.write_at(descriptor, view, at)
+                view, at = view[taken:], at + taken
+            if os.fstat(descriptor).st_size > at:
+                SYSTEM.truncate(descriptor, at)
+            SYSTEM.chmod(path, mode & 0o555, descriptor)
+
+
+def _reading(path: Path) -> IO[bytes]:
+    """Open a file to read it; a link in its place is refused."""
+    return open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb", buffering=0)  # noqa: PTH123
+
+
+def _pieces(file: IO[bytes], size: int) -> Iterator[bytes]:
+    """Yield the first `size` bytes of a file, or all where it has fewer."""
+    while size and (piece := file.read(min(size, _PIECE))):
+        size -= len(piece)
+        yield piece
+
+
+def link(source: Path, target: Path, folder: int | None = None) -> bool:
+    """Give a file that nobody writes any more a second name; return False where the file system refuses links.
+
+    Args:
+        source: the file.
+        target: its second name.
+        folder: a descriptor of the folder that holds `target`; None: the one that its path leads to.
+
+    Raises:
+        OutOfSpaceError: the device or quota is full.
+        StorageError: there is no such file, or one at `target`, or another refusal.
+    """
+    try:
+        SYSTEM.link(source, target, folder)
+    except OSError as error:
+        if error.errno in _NO_LINK:
+            return False
+        raise refused(error, target) from error
+    return True
+
+
+def link_or_copy(source: Path, target: Path, folder: int | None = None) -> None:
+    """Give a file a second name; where links are refused, or somebody may write the file, a read-only copy is made.
+
+    Of a link neither is made. Arguments as of `link`.
+    """
+    with guarded(source):
+        mode = stat.S_IMODE(source.lstat().st_mode)
+        if mode & 0o222 or not link(source, target, folder):
+            with _reading(source) as file:
+                write_file(target, iter(lambda: file.read(_PIECE), b""), mode=mode & 0o555, folder=folder)
+
+
+def touch(path: Path) -> None:
+    """Set a file's times to now."""
+    with guarded(path):
+        SYSTEM.utime(path)
+
+
+def remove_file(path: Path, folder: int | None = None) -> None:
+    """Delete a file that datacheck created; absent is fine. `folder` as of `write_file`."""
+    with guarded(path), contextlib.suppress(FileNotFoundError):
+        SYSTEM.unlink(path, folder)
+
+
+# ---------------------------------------------------------------------------------------------- durability
+
+
+def _sync(descriptor: int, path: Path) -> None:
+    try:
+        SYSTEM.sync(descriptor)
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # a file system that has nothing to sync, such as a read-only image
+            return
+        reason = (error.strerror or str(error)).lower()
+        msg = (
+            f"{path}: the disk did not take what was written, {reason}. What this run wrote cannot be relied on. "
+            "Check the disk and its free space, then run the same command again."
+        )
+        raise SyncFailedError(msg) from error
+
+
+def sync_files(paths: Iterable[Path]) -> None:
+    """Make the bytes of files durable that were written without `sync`.
+
+    Raises:
+        SyncFailedError: the device did not take them. Never try again: the kernel takes the pages for written.
+        StorageError: any other refusal of the operating system.
+    """
+    for path in paths:
+        with guarded(path), _opened(SYSTEM.open(path, os.O_RDONLY)) as descriptor:
+            _sync(descriptor, path)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in `path` durable; see `sync_files`."""
+    sync_files([path])
+
+
+# ---------------------------------------------------------------------------------------------- folders
+
+
+def check_writable(path: Path, instead: str = "") -> None:
+    """Raise where `path` could not be made or written into; `instead` ends "another folder"."""
+    check_name(path)
+    seen = ((place, _mode(place)) for place in (path, *path.absolute().parents))
+    place, mode = next((place, mode) for place, mode in seen if mode is not None)
+    if not stat.S_ISDIR(mode):
+        what = "is a link that leads nowhere" if stat.S_ISLNK(mode) else "not a directory"
+        msg = f"{place}: {what}. Choose another folder{instead}, or move it away."
+        raise StorageError(msg)
+    if not os.access(place, os.W_OK | os.X_OK) and place.exists():  # another scan that ends removes its folder
+        msg = f"{place}: nothing can be written there. Choose another folder{instead}, or change its permissions."
+        raise StorageError(msg)
+
+
+def _mode(place: Path) -> int | None:
+    """Return the mode of what is there, of a link that leads nowhere its own, None where nothing can be seen."""
+    for look in (place.stat, place.lstat):
+        with contextlib.suppress(OSError):
+            return look().st_mode
+    return None
+
+
+def make_directory(path: Path, *, sync: bool = True) -> None:
+    """Create `path` and its parents.
+
+    Args:
+        path: the folder; fine where it is there.
+        sync: make their names durable, and that of the folder they are in, whose maker may have been killed before;
+            not needed below a folder that is synced whole or thrown away.
+    """
+    check_name(path)
+    for left in reversed(range(_TRIES)):
+        try:
+            with guarded(path):
+                return _make_missing(path, sync=sync)
+        except StorageError as error:
+            if not left or not isinstance(error.__cause__, FileNotFoundError):
+                raise
+    return None
+
+
+def _make_missing(path: Path, *, sync: bool) -> None:
+    """Make what is missing; a `FileNotFoundError` tells that another process has removed some of it meanwhile."""
+    missing = list(takewhile(lambda place: not place.is_dir(), (path, *path.parents)))
+    if sync:
+        _sync_name(missing[-1].parent if missing else path)
+    for place in reversed(missing):
+        try:
+            SYSTEM.mkdir(place)
+        except FileExistsError as error:
+            if not stat.S_ISDIR(place.lstat().st_mode) and not place.is_dir():
+                raise refused(error, place) from error
+        if sync:
+            sync_directory(place.parent)
+
+
+def rename(source: Path, target: Path, folder: int | None = None, to: int | None = None) -> None:
+    """Rename `source` to `target`; raises the plain `OSError`, because losing the race is an answer, not a fault.
+
+    Args:
+        source, target: the names.
+        folder, to: descriptors of the folders that hold them; None: those that the paths lead to.
+    """
+    SYSTEM.rename(source, target, folder, to)
+
+
+def _sync_name(path: Path) -> None:
+    """Make the name of a folder durable, unless the one that it is in is not ours to read or to write."""
+    try:
+        sync_directory(path.parent)
+    except StorageError as error:
+        if getattr(error.__cause__, "errno", None) not in {errno.EACCES, errno.EPERM, errno.EROFS}:
+            raise
+
+
+def exchange(one: Path, other: Path, folder: int | None = None, to: int | None = None) -> bool:
+    """Let two names (of folders, too) change places in one step; return False where the file system cannot.
+
+    Args:
+        one, other: the names.
+        folder, to: as of `rename`.
+
+    Raises:
+        FileNotFoundError: one of them is not there: an answer, not a fault.
+        StorageError: another refusal.
+    """
+    try:
+        SYSTEM.exchange(one, other, folder, to)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno in _NO_EXCHANGE:
+            return False
+        raise refused(error, one) from error
+    return True
+
+
+def remove_empty(path: Path, folder: int | None = None) -> None:
+    """Delete a folder that holds nothing; any other stays. `folder` as of `write_file`."""
+    with contextlib.suppress(OSError):
+        SYSTEM.rmdir(path, folder)
+
+
+# ---------------------------------------------------------------------------------------------- who is there
+
+
+_HELD = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe would wait for its writer
+
+
+class Hold:
+    """A lock on a file; the kernel frees it when it is closed or when the last process that has it ends.
+
+    Notes:
+        Forked children have it too; programs that are started do not.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def close(self) -> None:
+        """Let go; safe to call twice."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> Hold:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def hold(path: Path, *, shared: bool) -> Hold | None:
+    """Lock a file without waiting; return None where another process holds it.
+
+    Args:
+        path: a file that is there.
+        shared: many may hold it together; else one alone.
+
+    Raises:
+        FileNotFoundError: there is no such file: an answer, not a fault.
+        StorageError: any other refusal; some network file systems know no locks.
+
+    Notes:
+        Seen by every process and container of this machine; do not trust it on a network file system
+        (`mounts.is_local`).
+    """
+    try:
+        descriptor = os.open(path, _HELD)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise refused(error, path) from error
+    held = Hold(descriptor)
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        held.close()
+        return None
+    except OSError as error:
+        held.close()
+        raise refused(error, path) from error
+    return held

@@ -1,0 +1,40 @@
+"""What the machine offers: processors, and the kinds of its file systems."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+
+def usable_cpus() -> int:
+    """Return how many processors this process may use: ``taskset``, a container or a batch system may leave it few."""
+    affinity = getattr(os, "sched_getaffinity", None)  # not on every system
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+_LOCAL = frozenset({
+    "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "jfs", "tmpfs", "ramfs", "overlay", "squashfs",
+})  # fmt: skip
+
+
+def is_local(path: Path) -> bool:
+    """Tell whether `path` lies on a file system of this machine: maps cannot lose their file there, locks hold.
+
+    Notes:
+        Unknown types count as remote. Without ``/proc`` (macOS) everything counts as local.
+    """
+    try:
+        table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return sys.platform != "linux"
+    here = os.path.realpath(path)
+    found = ("", "")
+    for line in table.splitlines():
+        before, _, after = line.partition(" - ")
+        point = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), before.split()[4])
+        inside = here == point or here.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(found[0]):
+            found = (point, after.split()[0])
+    return found[1] in _LOCAL

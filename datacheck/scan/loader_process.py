@@ -1,0 +1,399 @@
+"""A user's own dataset as a source of samples: the child that holds it, and its answers as pieces of blocks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import FormatError, UsageError
+from datacheck.model.sample import Container, Origin, Piece
+from datacheck.model.table import Note
+from datacheck.rules.selection import NONDETERMINISM
+from datacheck.schema.model import Schema
+from datacheck.schema.patterns import Template, parse
+from datacheck.sources.base import Unread
+from datacheck.sources.fields import FieldMap
+from datacheck.sources.values import weigh
+from datacheck.workers.budget import Limits
+from datacheck.workers.child import Child, Death, Program
+from datacheck.workers.parallel import run_task
+from datacheck.workers.wire import Json
+
+Answer = dict[str, Any]
+
+BATCH_BYTES = 16 << 20
+BATCH_SAMPLES = 256
+
+_HOME = "datacheck.torch.audit"
+_BUILD_S = 900.0  # indexing a large dataset may well take minutes
+
+
+@dataclass(frozen=True)
+class How:
+    """What may decide a sample besides its index.
+
+    Args:
+        seed: of the global random numbers when the dataset is built.
+        listing: "reversed": directories list their names the other way round.
+        hash_seed: of ``hash()``, and so the order of sets.
+    """
+
+    seed: int = 0
+    listing: str = ""
+    hash_seed: int = 0
+
+
+class Loader(Child):
+    """The process in which a user's dataset lives; a new one, after a death, builds it again.
+
+    Args:
+        factory: ``module:function``.
+        whole: fields that stay one JSON value where they are dicts or lists.
+        limits: of each sample.
+        how: what may decide the samples.
+    """
+
+    def __init__(self, factory: str, whole: Sequence[str], limits: Limits, how: How | None = None) -> None:
+        how = how or How()
+        environment = {"PYTHONHASHSEED": str(how.hash_seed)}
+        super().__init__(limits, Program("the loader", environment, limited=False, beside=True, doubted=False))
+        self._said = {
+            "factory": factory, "whole": list(whole), "memory_b": limits.memory_b, "seed": how.seed,
+            "listing": how.listing,
+        }  # fmt: skip
+        self.length = 0
+        self.torch = False
+
+    def run(self, function: str, task: dict[str, Json], patience: float = 0.0) -> tuple[Json, Death | None]:
+        """Run a function of the audit in the child, in which the dataset has been built.
+
+        Raises:
+            UsageError: it cannot be built.
+        """
+        if not self.running:
+            self.build()
+        return super().run(f"{_HOME}:{function}", self._said | task, patience)
+
+    def build(self) -> None:
+        """Build the dataset in a new process.
+
+        Raises:
+            UsageError: there is no such factory, it raises or dies, or what it returns is no map-style dataset.
+        """
+        said, death = super().run("datacheck.torch.audit:open_dataset", self._said, _BUILD_S)
+        if death is not None:
+            words = death.how.strip().splitlines()[-1]
+            msg = f"--loader {self._said['factory']}: its dataset cannot be built: {words}"
+            raise UsageError(msg)
+        self.length, self.torch = said["length"], said["torch"]
+
+
+def read_all(loader: Loader) -> Iterator[Answer]:
+    """Yield the dataset's answer to every index, in order: index, values, digests, instead; or error and where.
+
+    Notes:
+        What is under way is bounded. An index that kills or hangs the child is an error; ``crash`` marks one of ours.
+    """
+    start, size = 0, 1
+    while start < loader.length:
+        items = list(range(start, min(start + size, loader.length)))
+        outcome = run_task(loader, "read", {"items": items})
+        answers = {said["index"]: said for payload in outcome.payloads for said in payload}
+        answers |= {death.item: _dead(death) for death in outcome.deaths}
+        yield from (answers[index] for index in items)
+        nbytes = sum(weigh(value) for said in answers.values() for value in said.get("values", {}).values())
+        start += size
+        size = max(1, min(BATCH_SAMPLES, 4 * size, size * BATCH_BYTES // max(1, nbytes)))
+
+
+def _dead(death: Death) -> Answer:
+    if death.crash:
+        return {"index": death.item, "error": death.how, "where": "", "crash": True}
+    return {"index": death.item, "error": death.how, "where": ""}
+
+
+# ------------------------------------------------------------------------------------------ schema, samples
+
+
+def whole_fields(schema: Schema) -> list[str]:
+    """Return the names that the loader uses for fields which are one text or JSON value."""
+    return sorted(spec.at or name for name, spec in schema.stored.items() if spec.is_text)
+
+
+class _Returned(Container):
+    """The named values of one sample, in the place of an opened file."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def names(self) -> list[str]:
+        return sorted(self._values)
+
+    def read(self, name: str) -> Any:
+        return self._values[name]
+
+
+class Shaper:
+    """Makes the pieces of blocks out of a loader's answers.
+
+    Args:
+        schema: from `served`, of the split.
+        factory: what the samples come from.
+    """
+
+    def __init__(self, schema: Schema, factory: str) -> None:
+        self._map, self._factory = FieldMap(schema.model_copy(update={"columns": None})), factory
+        self._table = FieldMap(schema)  # for a loader that returns the one array that the schema cuts into columns
+        self._id = next((name for name, _ in schema.of_role("id")), "")
+        group = schema.samples.group
+        self._group: Template | None = None if group is None else parse(group, "samples.group", path=False)
+        self.keys: list[str] = []
+        self._known: set[str] = set()
+
+    def piece(self, answer: Answer) -> Piece | Unread:
+        """Return the sample, or why there is none; its key is kept under its index (call it in index order)."""
+        index = int(answer["index"])
+        number = f"{index:012d}"
+        if "error" in answer:
+            self.keys.append(self._new(number))
+            last = str(answer["error"]).strip().splitlines()[-1]
+            where = f" ({answer['where']})" if answer["where"] else ""
+            return Unread(
+                self.keys[-1], "DC101", f"datacheck failed on it: {last}" if "crash" in answer else last + where
+            )
+        try:
+            fields = self._table if len(answer["values"]) == 1 else self._map
+            values = fields.read(_Returned(answer["values"]))
+        except FormatError as error:
+            self.keys.append(self._new(number))
+            return Unread(self.keys[-1], error.code, str(error))
+        name = _word(values.get(self._id))
+        key = self._new(name or number, number)
+        self.keys.append(key)
+        size = np.asarray(sum(map(weigh, values.values())), dtype=np.int64)
+        return Piece(key, values, Origin(self._factory, number), self._of_group(values), {"id": key, "size": size})
+
+    def _new(self, key: str, number: str = "") -> str:
+        key = key.encode("utf-8", "backslashreplace").decode()
+        unique = key if key not in self._known else f"{key}#{number}"
+        self._known.add(unique)
+        return unique
+
+    def _of_group(self, values: Mapping[str, Any]) -> str:
+        if self._group is None:
+            return ""
+        return self._group.substitute({name: _word(values.get(name)) for name in self._group.names})
+
+
+def _word(value: Any) -> str:
+    """Return an identifier as text, "" where it is none."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "iu":
+        return f"{int(value.reshape(-1)[0]):012d}"
+    return ""
+
+
+_TRIED = 48  # samples that are asked for again, one factor at a time
+_MEASURED = 8  # of these, whose values are held against one another
+_WORKERS = 2
+_RAISED = "(exception)"
+
+Places = set[tuple[int, str]]  # index and field
+
+
+@dataclass(frozen=True)
+class Look:
+    """One pass: how the process was started, and how its dataset is asked.
+
+    Args:
+        how: of the process.
+        backwards: the last index first.
+        reseed: the global random numbers are seeded before each index with this and the index; None: never.
+        twice: each index is asked for twice, the second answer counts.
+        workers: worker processes; 0: none.
+        start: their start method.
+    """
+
+    how: How = field(default_factory=How)
+    backwards: bool = False
+    reseed: int | None = 0
+    twice: bool = False
+    workers: int = 0
+    start: str = "fork"
+
+
+SECOND = Look(How(seed=1, listing="reversed", hash_seed=1), backwards=True, reseed=None, workers=_WORKERS)
+_BASE = Look()
+_FACTORS: dict[str, Look] = {
+    "repeat": _BASE,
+    "order": replace(_BASE, backwards=True),
+    "again": replace(_BASE, twice=True),
+    "seed": replace(_BASE, reseed=1),
+    "build": replace(_BASE, how=How(seed=1)),
+    "directory": replace(_BASE, how=How(listing="reversed")),
+    "hash": replace(_BASE, how=How(hash_seed=1)),
+    "fork": replace(_BASE, workers=_WORKERS),
+    "spawn": replace(_BASE, workers=_WORKERS, start="spawn"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class First:
+    """What the first pass has seen: every sample read once, in order, in one process.
+
+    Args:
+        keys: of all samples, by index.
+        digests: of the fields of the samples that are compared, by index.
+    """
+
+    keys: Sequence[str]
+    digests: Mapping[int, Mapping[str, int]]
+
+
+class Passes:
+    """The further passes over a loader.
+
+    Args:
+        factory, whole, limits: see `Loader`.
+        first: the pass that has been made.
+        tell: called before each pass.
+    """
+
+    def __init__(
+        self, factory: str, whole: Sequence[str], limits: Limits, first: First, tell: Callable[[], None]
+    ) -> None:
+        self._factory, self._whole, self._limits, self._first, self._tell = factory, whole, limits, first, tell
+
+    def notes(self, asked: Sequence[tuple[int, Mapping[str, int]]]) -> list[Note]:
+        """Return a note for every cause that makes samples differ; none where a second pass gives the same bytes.
+
+        Args:
+            asked: what came of asking for some indices again and again in one process.
+
+        Notes:
+            What a note is about: kind, fields, samples (how many differ by this cause), compared, tried, indices (the
+            first few), difference (largest, absolute), drew (global generators that were used), error.
+        """
+        items = sorted(self._first.digests)
+        if not items:
+            return []
+        seen = self._look(SECOND, items)
+        if isinstance(seen, Death):
+            words = re.sub(r" ?\(pid\S*[^)]*\)", "", seen.how.strip().splitlines()[-1])  # another one in every run
+            return [self._note("died", set(), 0, {"error": words})]
+        changed = _differing(self._first.digests, _digests(seen))
+        for index, found in asked:
+            changed |= _differing(self._first.digests, {index: found})
+        if not changed:
+            return []
+        tried = _spread(sorted({index for index, _ in changed}), _TRIED)
+        notes = []
+        for kind, (places, about) in self._causes(tried).items():
+            whole = {index for index, _ in places} >= set(tried)  # as it is with those tried it is with the others
+            alike = {(i, name) for i, name in changed if name in {n for _, n in places}} if whole else places
+            notes.append(self._note(kind, alike or places, len(tried), about))
+        return notes or [self._note("unknown", changed, len(tried), {})]
+
+    def _note(self, kind: str, places: Places, tried: int, about: Mapping[str, Any]) -> Note:
+        indices = sorted({index for index, _ in places})
+        said = {
+            "kind": kind, "fields": sorted({name for _, name in places}), "samples": len(indices), "tried": tried,
+            "compared": len(self._first.digests), "indices": indices[:10], **about,
+        }  # fmt: skip
+        return Note(NONDETERMINISM, self._first.keys[indices[0]] if indices else "", kind, about=said)
+
+    def _look(self, look: Look, items: Sequence[int], keep: Sequence[int] = ()) -> list[Answer] | Death:
+        self._tell()
+        loader = Loader(self._factory, self._whole, self._limits, look.how)
+        task = {
+            "items": list(items[::-1] if look.backwards else items), "keep": list(keep), "reseed": look.reseed,
+            "twice": look.twice, "workers": look.workers, "start": look.start,
+        }  # fmt: skip
+        try:
+            said, death = loader.run("look", task)
+        except UsageError as error:  # it could be built the first time
+            return Death(None, str(error))
+        finally:
+            loader.close()
+        return said if death is None else death
+
+    def _causes(self, items: Sequence[int]) -> dict[str, tuple[Places, dict[str, Any]]]:
+        """Return what differs by each factor alone: where, how much, and which global generators were used."""
+        base = self._look(_BASE, items, items[:_MEASURED])
+        if isinstance(base, Death):
+            return {}
+        expected = _digests(base)
+        drew = sorted({name for said in base for name in said.get("drew", ())})
+        found: dict[str, Places] = {}
+        apart: dict[str, dict[str, float]] = {}
+        for kind, look in _FACTORS.items():
+            seen = self._look(look, items, items[:_MEASURED])
+            if isinstance(seen, Death):
+                seen = []
+            found[kind], apart[kind] = _differing(expected, _digests(seen)), _difference(base, seen)
+        causes: dict[str, tuple[Places, dict[str, Any]]] = {}
+        for kind, places in _attributed(found).items():
+            far = apart["fork" if kind == "workers" else kind]
+            names = {name for _, name in places}
+            causes[kind] = places, {"drew": drew, "difference": max(far.get(name, 0.0) for name in names)}
+        return causes
+
+
+def _attributed(found: dict[str, Places]) -> dict[str, Places]:
+    """Return the causes, without what follows from another one."""
+    repeat = found["repeat"]
+    causes = {kind: places - repeat for kind, places in found.items()}
+    causes["repeat"] = repeat
+    causes["again"] -= causes["order"]  # a generator or a cursor of its own; what is left is changed by reading
+    state = causes["order"] | causes["again"]
+    fork, spawn = causes.pop("fork") - state, causes.pop("spawn") - state
+    causes |= {"workers": fork & spawn, "fork": fork - spawn, "spawn": spawn - fork}
+    return {kind: places for kind, places in causes.items() if places}
+
+
+def _digests(seen: Sequence[Answer]) -> dict[int, Mapping[str, int]]:
+    return {said["index"]: said.get("digests", {_RAISED: 0}) for said in seen}
+
+
+def _differing(expected: Mapping[int, Mapping[str, int]], seen: Mapping[int, Mapping[str, int]]) -> Places:
+    """Return index and field of every value that is not the same in both; of those that one has and the other not."""
+    return {
+        (index, name)
+        for index, found in seen.items()
+        if (before := expected.get(index)) is not None and before != found
+        for name in before.keys() | found.keys()
+        if before.get(name) != found.get(name)
+    }
+
+
+def _difference(base: Sequence[Answer], seen: Sequence[Answer]) -> dict[str, float]:
+    """Return the largest absolute difference of each field of numbers whose shape is the same in both passes."""
+    first = {said["index"]: said.get("values", {}) for said in base}
+    largest: dict[str, float] = {}
+    for said in seen:
+        before = first.get(said["index"], {})
+        for name, value in said.get("values", {}).items():
+            other = before.get(name)
+            if isinstance(value, np.ndarray) and isinstance(other, np.ndarray) and value.shape == other.shape:
+                with np.errstate(all="ignore"):
+                    apart = np.abs(value.astype(np.float64) - other.astype(np.float64))
+                far = float(apart[np.isfinite(apart)].max(initial=0.0))
+                largest[name] = max(largest.get(name, 0.0), far)
+    return largest
+
+
+def spread(count: int, most: int) -> list[int]:
+    """Return at most so many of the numbers below `count`, evenly spread, the first and the last among them."""
+    return _spread(range(count), most)
+
+
+def _spread(items: Sequence[int], most: int) -> list[int]:
+    if len(items) <= most:
+        return list(items)
+    places = np.unique(np.linspace(0, len(items) - 1, most).round().astype(np.int64))
+    return [items[place] for place in places.tolist()]

@@ -1,0 +1,593 @@
+"""What a run keeps for the next one: the files as they were, which rows came from which, and what the listing said.
+
+``listing.npz`` holds columns and a head in JSON, stored as `numpy.savez` does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from datacheck import __version__
+from datacheck.errors import StorageError, UsageError
+from datacheck.formats.base import formats
+from datacheck.model.finding import Report, Severity, Verdict
+from datacheck.model.sample import Depth
+from datacheck.model.table import SKIPPED, Note, Table, Texts
+from datacheck.rules.base import Measure
+from datacheck.rules.measures import in_form
+from datacheck.rules.selection import Choice, variants
+from datacheck.runtime.documents import Arrays
+from datacheck.runtime.hashing import digest_value
+from datacheck.scan import run_documents
+from datacheck.scan.run_documents import LISTING, SAMPLES, parse_head, read_result, read_started
+from datacheck.scan.samples import read_table
+from datacheck.scan.worker import is_plain
+from datacheck.schema.model import ANY, Schema, pixels
+from datacheck.sources.base import Item
+from datacheck.sources.listing import Listing, carried
+from datacheck.sources.roots import Entries
+
+Array = np.ndarray[Any, Any]
+
+FORMAT = "datacheck.listing/2"
+LISTING_BYTES = 8 << 30  # some 130 bytes a file
+STAMPS = 5  # numbers of a file
+
+Slot = tuple[str, str]  # an item's path and split
+
+
+class Slots(Mapping[Slot, tuple[str, ...]]):
+    """Items by path and split, and the files that each one's rows came from.
+
+    Args:
+        paths: of the items, sorted.
+        splits: of the items.
+        companions: by place, all files of an item that is more than one file.
+    """
+
+    def __init__(self, paths: Sequence[str], splits: Sequence[str], companions: Mapping[int, tuple[str, ...]]) -> None:
+        self.paths = paths
+        self.splits = Texts.of(splits)
+        self.companions = companions
+
+    @staticmethod
+    def of(items: Mapping[Slot, Sequence[str]]) -> Slots:
+        """Return the slots of a dict."""
+        slots = sorted(items)
+        companions = {i: tuple(items[s]) for i, s in enumerate(slots) if list(items[s]) != [s[0]]}
+        return Slots([path for path, _ in slots], [split for _, split in slots], companions)
+
+    def find(self, path: str, split: str) -> int:
+        """Return the place of an item, -1 where there is none."""
+        place = bisect_left(self.paths, path)
+        while place < len(self.paths) and self.paths[place] == path:
+            if self.splits[place] == split:
+                return place
+            place += 1
+        return -1
+
+    def __getitem__(self, slot: Slot) -> tuple[str, ...]:
+        place = self.find(*slot)
+        if place < 0:
+            raise KeyError(slot)
+        return self.companions.get(place) or (self.paths[place],)
+
+    def __iter__(self) -> Iterator[Slot]:
+        return zip(self.paths, self.splits, strict=True)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+
+@dataclass(frozen=True, eq=False)
+class Past:
+    """What an earlier scan, finished or not, knows.
+
+    Args:
+        listing: files as they were, with digests.
+        key: digest of what was measured.
+        items: the files that each item's rows came from.
+        table: those rows.
+        undeclared: fields met that the schema does not list.
+        when: when the scan began, "" for parts of an interrupted one.
+        measured: what was measured, as `history.measured` says it.
+        notes: what the listing said, and what had changed since the run before.
+        compared: there was a run before.
+        unclaimed: files that no sample uses.
+        whole: every sample is there, read, and from files with known digests: of unchanged data nothing is missing.
+        crashes, deaths: measurements and items on which our own code failed.
+        pairs: what a second read found of pairs of samples, by what was asked.
+        only: the one file that was scanned, None for a folder.
+        folder: the finished run that these rows are all of, if any.
+        written: all else is what that run's ``listing.npz`` says, too.
+    """
+
+    listing: Listing
+    key: str
+    items: Slots
+    table: Table
+    undeclared: Sequence[str] = ()
+    when: str = ""
+    measured: Sequence[Any] = ()
+    notes: Sequence[Note] = ()
+    compared: bool = False
+    unclaimed: Sequence[str] = ()
+    whole: bool = False
+    crashes: Sequence[dict[str, str]] = ()
+    deaths: Sequence[dict[str, str]] = ()
+    pairs: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
+    only: str | None = None
+    folder: Path = Path()
+    written: bool = False
+
+
+def state_bytes(past: Past) -> memoryview:
+    """Return all of a run but its rows as the bytes of ``listing.npz``.
+
+    Notes:
+        Every file of `items`, and every unclaimed one, is in the listing.
+    """
+    listing, items = past.listing, past.items
+    entries = listing.entries
+    head = {
+        "format": FORMAT, "key": past.key, "measured": list(past.measured), "root": str(listing.root.absolute()),
+        "roots": {name: str(path.absolute()) for name, path in sorted(listing.roots.items())}, "only": past.only,
+        "skipped": [list(pair) for pair in listing.skipped], "undeclared": list(past.undeclared),
+        "splits": list(items.splits.words), "notes": [_said(note) for note in past.notes], "compared": past.compared,
+        "whole": past.whole, "crashes": list(past.crashes), "deaths": list(past.deaths),
+        "pairs": {asked: sorted(found) for asked, found in sorted(past.pairs.items())},
+    }  # fmt: skip
+    known = dict(zip(entries.paths, range(len(entries)), strict=True))
+    several = sorted(items.companions)
+    arrays: dict[str, Any] = {
+        "head": np.frombuffer(orjson.dumps(head), np.uint8),
+        "paths": np.frombuffer("\0".join(entries.paths).encode(), np.uint8),
+        "numbers": entries.numbers,
+        "digests": entries.digests,
+        "items": np.array([known[path] for path in items.paths], np.int32),
+        "splits": items.splits.rows,
+        "several": np.array(several, np.int32),
+        "counts": np.array([len(items.companions[place]) for place in several], np.int32),
+        "files": np.array([known[file] for place in several for file in items.companions[place]], np.int32),
+        "unclaimed": np.array([known[path] for path in past.unclaimed], np.int32),
+    }
+    marks = {path: some for path, some in sorted(listing.marks.items()) if len(some) and path in known}
+    arrays["marked"] = np.array([known[path] for path in marks], np.int32)
+    arrays |= {f"marks/{number}": some for number, some in enumerate(marks.values())}
+    for asked, found in past.pairs.items():
+        arrays |= {f"pairs/{asked}/{number}": found[name] for number, name in enumerate(sorted(found))}
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **arrays)
+    return file.getbuffer()
+
+
+def _said(note: Note) -> list[Any]:
+    return [note.code, note.key, note.reason, note.missing, note.split, dict(note.about)]
+
+
+def read_state(folder: Path) -> Past:
+    """Return a finished run.
+
+    Raises:
+        Exception: of many kinds, where the run is damaged or of another version.
+    """
+    table = read_table(folder / SAMPLES)
+    with Arrays(folder / LISTING, LISTING_BYTES, links=False) as arrays:
+        head = parse_head(arrays["head"].tobytes(), len(table) + len(arrays) + len(arrays["digests"]))
+        if head["format"] != FORMAT:
+            msg = f"{folder / LISTING}: {head['format']}"
+            raise ValueError(msg)
+        entries = _entries(arrays)
+        listing = Listing(
+            Path(head["root"]), entries, [(path, reason) for path, reason in head["skipped"]],
+            {name: Path(path) for name, path in head["roots"].items()}, marks=_marks(arrays, entries),
+        )  # fmt: skip
+        unclaimed = _places(arrays, "unclaimed", len(entries))
+        pairs = {
+            asked: {name: arrays[f"pairs/{asked}/{number}"] for number, name in enumerate(found)}
+            for asked, found in head["pairs"].items()
+        }
+        return Past(
+            listing=listing, key=head["key"], items=_slots(arrays, entries.paths, head["splits"]), table=table,
+            undeclared=head["undeclared"], when=read_started(folder), measured=head["measured"],
+            notes=[Note(*said) for said in head["notes"]], compared=head["compared"],
+            unclaimed=[entries.paths[i] for i in unclaimed.tolist()], whole=head["whole"],
+            crashes=head["crashes"], deaths=head["deaths"], pairs=pairs, only=head["only"], folder=folder, written=True,
+        )  # fmt: skip
+
+
+def _entries(arrays: Arrays) -> Entries:
+    """Return the files of a listing.npz.
+
+    Raises:
+        ValueError: its columns do not fit one another.
+    """
+    numbers, digests, octets = arrays["numbers"], arrays["digests"], arrays["paths"].tobytes()
+    count = octets.count(b"\0") + 1 if len(numbers) else 0  # before they become texts
+    if numbers.dtype != np.int64 or numbers.shape != (count, STAMPS) or digests.shape != (count,):
+        msg = f"{LISTING} is damaged: {count:,} paths, {numbers.shape} numbers, {digests.shape} digests"
+        raise ValueError(msg)
+    if digests.dtype != "S32" and count:
+        msg = f"{LISTING} is damaged: digests of type {digests.dtype.str}"
+        raise ValueError(msg)
+    paths = octets.decode().split("\0") if count else []
+    if count and digests.view(np.uint8).max() >= 128:
+        msg = f"{LISTING} is damaged: a digest is none"
+        raise ValueError(msg)
+    return Entries(paths, numbers, digests)
+
+
+def _marks(arrays: Arrays, entries: Entries) -> dict[str, Array]:
+    """Return where lines of large files begin; an earlier version did not write it.
+
+    Raises:
+        ValueError: they cannot be lines of these files.
+    """
+    found = {}
+    for number, place in enumerate(_places(arrays, "marked", len(entries)).tolist() if "marked" in arrays else ()):
+        marks = found[entries.paths[place]] = arrays[f"marks/{number}"]
+        sound = marks.dtype == np.int64 and marks.ndim == 2 and marks.shape[1] == 2 and len(marks)
+        if not sound or marks.min() <= 0 or (np.diff(marks, axis=0) <= 0).any() or marks[-1, 0] > entries.sizes[place]:
+            msg = f"{LISTING} is damaged: no lines begin at the bytes that it says"
+            raise ValueError(msg)
+    return found
+
+
+def _places(arrays: Arrays, name: str, most: int) -> Array:
+    """Return whole numbers from 0 to below `most`, int32.
+
+    Raises:
+        ValueError: there are others.
+    """
+    found = arrays[name]
+    if found.dtype != np.int32 or found.ndim != 1 or (len(found) and not 0 <= found.min() <= found.max() < most):
+        msg = f"{LISTING} is damaged: {name!r} holds other than whole numbers below {most:,}"
+        raise ValueError(msg)
+    return found
+
+
+def _slots(arrays: Arrays, paths: Sequence[str], splits: Sequence[str]) -> Slots:
+    """Return the items of a listing.npz.
+
+    Raises:
+        ValueError: they do not fit its files.
+    """
+    items, words = _places(arrays, "items", len(paths)), _places(arrays, "splits", len(splits))
+    several, counts = _places(arrays, "several", len(items)), _places(arrays, "counts", len(arrays["files"]) + 1)
+    files = _places(arrays, "files", len(paths))
+    if len(words) != len(items) or len(counts) != len(several) or counts.sum() != len(files):
+        msg = f"{LISTING} is damaged: its items, splits and files are not as many"
+        raise ValueError(msg)
+    rest = iter(files.tolist())
+    companions = {
+        place: tuple(paths[next(rest)] for _ in range(count))
+        for place, count in zip(several.tolist(), counts.tolist(), strict=True)
+    }
+    return Slots([paths[i] for i in items.tolist()], Texts(splits, words), companions)
+
+
+def last_finished(folders: Sequence[Path]) -> Past | None:
+    """Return the first of these runs whose files can be read, or None."""
+    for folder in folders:
+        with contextlib.suppress(Exception):  # whatever is wrong with it: a damaged run is as good as none
+            return read_state(folder)
+    return None
+
+
+CHANGED = "DC108"
+_TABLE_VERSION = 3
+_READING = ("at", "file", "columns", "shape", "dtype", "absent")  # what of a declaration decides how files are read
+
+
+def measured(schema: Schema, measures: Sequence[Measure], level: Depth = "deep", *, outside: bool = True) -> list[Any]:
+    """Return everything besides the files' bytes that decides what rows hold, as JSON values; no thresholds.
+
+    Args:
+        schema: the schema in force.
+        measures: what is measured.
+        level: how deep the scan reads; it counts only where another level would read something else.
+        outside: as of `Measure.settings`.
+
+    Returns:
+        versions, what decides which files are read, then per variant of the schema: how its fields are read, and the
+        settings of each measurement.
+    """
+    said = schema.as_dict()
+    versions = {
+        "version": __version__, "table": _TABLE_VERSION,
+        "formats": {name: list(kind.suffixes) for name, kind in sorted(formats().items())},
+    }  # fmt: skip
+    every = variants(schema)
+    alike = level != "structure" and all(v.stored and ANY not in v.fields and not pixels(v) for v in every)
+    files = {key: said.get(key) for key in ("samples", "near_names", "columns", "attrs", "splits")}
+    if schema.reads_unlisted:
+        files["fields that the schema does not list"] = True
+    parts: list[Any] = [versions, files | {"when": sorted(schema.when), "level": "" if alike else level}]
+    for variant in every:
+        fields = {
+            name: {key: value for key, value in spec.items() if key in _READING}
+            for name, spec in variant.as_dict().get("fields", {}).items()
+        }
+        parts.append([fields, [m.settings(variant, outside=outside) for m in measures]])
+    return parts
+
+
+def measured_key(schema: Schema, measures: Sequence[Measure], level: Depth = "deep") -> str:
+    """Return the digest of `measured`."""
+    return digest_value(measured(schema, measures, level))
+
+
+@dataclass(eq=False)
+class Kept:
+    """What need not be done again.
+
+    Args:
+        listing: the new listing with every digest that is still known.
+        done: bool (items): those whose rows are kept.
+        companions: by place, all files of such an item that is more than one file.
+        tables: these rows.
+        undeclared: fields met in the scans that they come from.
+        partly: other rows of one of these scans are not kept.
+    """
+
+    listing: Listing
+    done: Array
+    companions: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    tables: list[Table] = field(default_factory=list)
+    undeclared: set[str] = field(default_factory=set)
+    partly: bool = False
+
+
+def unchanged(listing: Listing, key: str, past: Past) -> bool:
+    """Return whether a past scan measured the same of files none of which has changed, come or gone."""
+    if not past.whole or past.key != key or listing.skipped != past.listing.skipped:
+        return False
+    before, now = past.listing.entries, listing.entries
+    if before.paths != now.paths or not before.settled().all():
+        return False
+    return bool(now.same(before, np.arange(len(now))).all())
+
+
+def keep(
+    listing: Listing, items: Sequence[Item], files_of: Callable[[Item], list[str]], key: str, pasts: Sequence[Past]
+) -> Kept:
+    """Return the rows of items none of whose files has changed since a past scan that measured the same.
+
+    Args:
+        listing: the new listing.
+        items: what is to be scanned.
+        files_of: the files that reading an item opens now.
+        key: the new scan's `measured_key`.
+        pasts: newest first.
+
+    Notes:
+        A companion that has come or gone since is a change. Samples that were not looked at (an absent library) are
+        looked at again.
+    """
+    kept = Kept(listing, np.zeros(len(items), bool))
+    for past in pasts:
+        digests = carried(listing, past.listing)
+        known = digests != b""
+        places = {path: listing.entries.find(path) for path in past.listing.marks}
+        marks = {path: past.listing.marks[path] for path, place in places.items() if place >= 0 and known[place]}
+        kept.listing = replace(kept.listing, marks=marks | dict(kept.listing.marks))
+        kept.listing = kept.listing.with_digests(np.where(known, digests, kept.listing.entries.digests))
+        if past.key != key:
+            continue
+        mine: set[Slot] = set()
+        skipped = _skipped(past.table)
+        for place, item in enumerate(items):
+            slot = item.path, item.split
+            if kept.done[place] or slot in skipped or (before := past.items.get(slot)) is None:
+                continue
+            files = files_of(item)
+            where = [listing.entries.find(file) for file in files]
+            if files == list(before) and min(where) >= 0 and known[where].all():
+                kept.done[place] = True
+                mine.add(slot)
+                if len(files) > 1:
+                    kept.companions[place] = tuple(listing.entries.paths[i] for i in where)
+        if mine:
+            kept.partly |= len(mine) < len(past.items)
+            kept.undeclared.update(past.undeclared)
+            kept.tables.append(_rows_of(past.table, mine))
+            shared(kept.tables[-1], listing)
+    return kept
+
+
+def _skipped(table: Table) -> set[Slot]:
+    return {(table.files[i], table.splits[i]) for i in np.flatnonzero(table.status == SKIPPED).tolist()}
+
+
+def _rows_of(table: Table, slots: Collection[Slot]) -> Table:
+    mask = np.fromiter(
+        (slot in slots for slot in zip(table.files, table.splits, strict=True)), dtype=bool, count=len(table)
+    )
+    return table if mask.all() else table.take(np.flatnonzero(mask))
+
+
+def shared(table: Table, listing: Listing) -> None:
+    """Let a table's keys be the texts that the listing holds already: one for each file, not two."""
+    entries = listing.entries
+    if table.files is table.keys:
+        places = [entries.find(key) for key in table.keys]
+        pairs = zip(places, table.keys, strict=True)
+        table.keys = table.files = [entries.paths[place] if place >= 0 else key for place, key in pairs]
+
+
+def changed_only(past: Past, listing: Listing) -> Past:
+    """Return of a past scan what `changes` needs to know: files whose content may be another now."""
+    before, now = past.listing.entries, listing.entries
+    places = before.places_in(now)
+    other = places >= 0
+    other[other] = before.digests[other] != now.digests[places[other]]
+    rest = replace(past.listing, entries=before.take(np.flatnonzero(other)))
+    return Past(rest, past.key, Slots([], [], {}), Table(), when=past.when, folder=past.folder)
+
+
+def comparable(choice: Choice, *, compared: bool) -> Choice:
+    """Return the choice, out of play where its rule compares with an earlier scan and there is none."""
+    if choice.rule.code != CHANGED or compared or choice.verdict is not None:
+        return choice
+    return replace(choice, verdict=Verdict.NOT_APPLICABLE, why="there is no earlier scan of these data to compare with")
+
+
+def changes(listing: Listing, past: Past | None, items: Sequence[Item]) -> list[Note]:
+    """Return a note for every file whose content is not what the last finished scan saw.
+
+    Args:
+        listing: the new listing with digests.
+        past: that scan.
+        items: they tell which split a file belongs to.
+    """
+    if past is None or not len(past.listing.entries):
+        return []
+    split = {item.path: item.split for item in items}
+    notes = []
+    for old in past.listing.entries:
+        entry = listing.by_path.get(old.path)
+        if entry is not None and old.digest and entry.digest and old.digest != entry.digest:
+            size = f"{old.size:,} bytes" + ("" if old.size == entry.size else f", now {entry.size:,}")
+            said = f"its content has changed since the scan of {past.when} ({size})"
+            notes.append(Note(CHANGED, entry.path, said, split=split.get(entry.path, "")))
+    return notes
+
+
+_ROOM = 20_000  # bytes of the names of findings
+
+
+def of_the_same(past: Past | None, listing: Listing, only: str | None) -> Path | None:
+    """Return the folder of an earlier run where it was of the same data; into one --output any data may be scanned."""
+    if past is None or past.folder == Path() or past.only != only:
+        return None
+    return past.folder if _folders(past.listing) == _folders(listing) else None
+
+
+def _folders(listing: Listing) -> tuple[Path, dict[str, Path]]:
+    return listing.root.resolve(), {name: path.resolve() for name, path in listing.roots.items()}
+
+
+def since(report: Report, folder: Path | None) -> dict[str, Any]:
+    """Return ``since`` of a report's run: errors and warnings that the run before had not told, and what it alone told.
+
+    Args:
+        report: of a scan.
+        folder: of the run before it. Nothing is said where there is none, it cannot be read, or it lacks findings for
+            want of room.
+
+    Notes:
+        What a baseline knows is told, too. What a rule told that has judged nothing this time is not gone. ``other``
+        names what besides the data is another: findings may come and go with it. DC108 says itself what changed.
+    """
+    if folder is None:
+        return {}
+    try:
+        said = read_result(folder)
+        lacks = {"findings", "suppressed"} & {*said.get("left_out", {})}
+        return {} if lacks else {"since": _compared(report, said)}
+    except (OSError, ValueError, LookupError):
+        return {}
+
+
+def _compared(report: Report, before: dict[str, Any]) -> dict[str, Any]:
+    then, run = before["run"], report.run
+    judged = {v.code for v in report.verdicts if v.verdict in {Verdict.PASS, Verdict.FAIL}} - {CHANGED}
+    told = [one for one in [*before["findings"], *before.get("suppressed", [])] if one["severity"] != "info"]
+    known = {one["id"] for one in told}
+    ids = {f.id for f in [*report.findings, *report.suppressed] if f.severity is not Severity.INFO}
+    fresh = {f.id for f in report.findings if f.code != CHANGED} & ids - known
+    pairs = {
+        "schema": (before["schema"]["digest"], report.schema["digest"]), "version": (then["version"], run["version"]),
+        "depth": (then["level"], run["level"]),
+        "reference": tuple(one.get("reference", {}).get("run") for one in (then, run)),
+    }  # fmt: skip
+    return {
+        "run": str(then["id"]), "started": str(then["started"]),
+        "new": _named(finding.id for finding in report.findings if finding.id in fresh),
+        "gone": _named(one["id"] for one in told if one["id"] not in ids and one["rule"] in judged),
+        "other": [what for what, (one, other) in pairs.items() if one != other],
+    }  # fmt: skip
+
+
+def _named(names: Iterable[str]) -> dict[str, Any]:
+    """Return how many findings there are, and the first of them."""
+    found, room, shown = list(dict.fromkeys(names)), _ROOM, []
+    for name in found:
+        room -= len(orjson.dumps(name))
+        if room < 0:
+            break
+        shown.append(name)
+    return {"count": len(found), "ids": shown}
+
+
+def read_reference(folder: Path, schema: Schema) -> Table:
+    """Return the rows of a finished run.
+
+    Args:
+        folder: what a scan has left behind: ``.datacheck/<run>``, or ``.datacheck/latest``.
+        schema: the schema in force; another one measures other things.
+
+    Raises:
+        UsageError: there is no finished run, it cannot be read, or it was made with a schema of another name.
+    """
+    place = run_documents.run_in(folder)
+    if place is None:
+        msg = f"{folder}: is no finished run. --reference names the folder of one, for example .datacheck/latest"
+        raise UsageError(msg)
+    try:
+        name = read_result(place)["schema"]["name"]
+        table = read_table(place / run_documents.SAMPLES) if name == schema.name else None
+        if table is not None and is_plain(schema) and not in_form(table.columns):
+            msg = "its columns have another form than those of a scan"
+            raise ValueError(msg)  # noqa: TRY301  as of a file that is damaged otherwise
+    except Exception as error:
+        raise run_documents.unread(folder, error) from error
+    if table is None:
+        msg = f"{folder}: was made with schema {name}, not {schema.name}: their rows cannot be compared."
+        raise UsageError(msg)
+    return table
+
+
+def named_reference(folder: Path | None) -> dict[str, dict[str, str]]:
+    """Return ``reference`` of a report's run: id and folder (relative to the working folder); nothing without one.
+
+    Notes:
+        ``.datacheck/latest`` is another run as soon as this one has its name, so the folder is that behind the link.
+    """
+    place = None if folder is None else run_documents.run_in(folder)
+    if place is None:
+        return {}
+    try:
+        run = read_result(place)["run"]["id"]
+    except (OSError, ValueError) as error:
+        raise run_documents.unread(place, error) from error
+    return {"reference": {"run": run, "folder": os.path.relpath(place.resolve())}}
+
+
+def reference_of(run: Mapping[str, Any], schema: Schema) -> Table | None:
+    """Return the rows that a finished run was compared with; None where there are none, or they are gone or damaged.
+
+    Args:
+        run: ``run`` of its result.json.
+        schema: that of the run.
+    """
+    said = run.get("reference")
+    if said is None:
+        return None
+    folder = Path(said["folder"])
+    try:
+        same = named_reference(folder).get("reference", {}).get("run") == said["run"]
+        return read_reference(folder, schema) if same else None
+    except (UsageError, StorageError, OSError, LookupError, TypeError, ValueError):
+        # damaged or closed since: the page is drawn without it
+        return None

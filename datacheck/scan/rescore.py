@@ -1,0 +1,318 @@
+"""Judging a finished run again, without its data: with other thresholds (`rescore`), or for a baseline of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import UsageError
+from datacheck.model.finding import Severity
+from datacheck.model.sample import Depth
+from datacheck.model.table import Rows
+from datacheck.plugins import find_in
+from datacheck.rules import rules_for
+from datacheck.rules.base import Case, Measure, Rule, listed
+from datacheck.rules.engine import Judged, judge
+from datacheck.rules.selection import choose_rules, measures_of, of_files
+from datacheck.scan import previous_runs, run_dir, run_documents
+from datacheck.scan.baseline import apply as apply_baseline
+from datacheck.scan.baseline import make
+from datacheck.scan.baseline import read as read_baseline
+from datacheck.scan.pairs import Remembering
+from datacheck.scan.previous_runs import Past, named_reference, read_reference, read_state
+from datacheck.scan.run import FailOn, ScanRun, publish
+from datacheck.scan.run_dir import read_run
+from datacheck.scan.run_documents import read_schema
+from datacheck.scan.summary import Facts, allowed, coverage, noted, report_of
+from datacheck.schema.model import Schema
+from datacheck.sources import with_label_table, with_rate, with_stats
+from datacheck.sources.indexes import Rated
+from datacheck.sources.listing import stat_entry
+from datacheck.sources.loader_tables import path_of
+
+Array = np.ndarray[Any, Any]
+
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Rescore:
+    """What is asked of a finished run.
+
+    Args:
+        run: its folder, or the folder of all runs for the newest.
+        output: folder for the results; None: a new one in ``.datacheck``.
+        fail_on: from which severity on the exit code is 1.
+        command: how this was asked for, for the record.
+        reference: folder of a finished run to compare with.
+        baseline: file of known findings, which are not told again.
+        paths: folders in which the checks of a schema that the caller names are found.
+        allow_unread: as of a scan; what the scan was asked counts, too.
+    """
+
+    run: Path
+    output: Path | None = None
+    fail_on: FailOn = "error"
+    command: str = ""
+    reference: Path | None = None
+    baseline: Path | None = None
+    paths: Sequence[str] = ()
+    allow_unread: bool = False
+
+
+def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
+    """Judge the rows of a finished run and write a run like a scan does; the data are not touched.
+
+    Args:
+        request: which run, and how.
+        schema: other thresholds; None: the run's own, without its own checks (see `without_checks`).
+
+    Raises:
+        UsageError: there is no such run, the schema needs measurements that it has not made, an option, a waiver, the
+            reference or the baseline is wrong.
+        OutOfSpaceError: the results do not fit on the disk.
+        StorageError: the disk refuses.
+
+    Notes:
+        The findings are those of a fresh scan of the same data with that schema, and what the run said of changes since
+        the run before it.
+    """
+    began = time.time()
+    past, said, own = _finished(request.run)
+    request = replace(request, allow_unread=request.allow_unread or said["run"].get("allow_unread", False))
+    declared, trusted = (own, False) if schema is None else (schema, True)
+    baseline = None if request.baseline is None else read_baseline(request.baseline)
+    past, rated = _rated(_in_place(declared, past, trusted=trusted), past)
+    schema = rated.schema
+    place = run_dir.place_of(schema, past.listing.root, past.only, past.listing.roots, request.output)
+    journal = run_dir.Journal(place, past.key, "-rescore")
+    level: Depth = said["run"].get("level", "numeric")
+    with journal.held(), run_documents.reading(request.run):
+        judged = _judged(request, past, rated, level, trusted=trusted)
+        judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, past.table)
+        data = Path(said["dataset"]["root"])
+        silenced = [*silenced, *([] if trusted else not_run(declared, f"datacheck rescore {request.run}"))]
+        seen = coverage(past, schema, level)
+        facts = Facts(declared, data, past, began, len(past.items), len(past.table), level, silenced, seen)
+        report = report_of(facts, request.command, request.fail_on, judged)
+        report = replace(report, run=report.run | {"rescored": said["run"]["id"]} | named_reference(request.reference))
+        if request.allow_unread:
+            report = replace(report, run=report.run | {"allow_unread": True})
+        folder = publish(report, declared, judged, past, past.pairs, place, journal)
+    report = replace(report, folder=str(folder))
+    return ScanRun(report, past.table, past.listing, judged.valid, judged.codes, rated.of_all(schema))
+
+
+def baseline_of(request: Rescore, reason: str, schema: Schema | None = None) -> tuple[bytes, int, int, list[str]]:
+    """Return a baseline of a finished run: its bytes, how many findings it holds, of how many samples, and notes.
+
+    Args:
+        request: which run; `output`, `fail_on` and `baseline` do not matter.
+        reason: why these findings are left as they are.
+        schema: as of `rescore`.
+
+    Raises:
+        UsageError: there is no such run, or its rows cannot answer what its schema asks.
+    """
+    past, said, own = _finished(request.run)
+    declared, trusted = (own, False) if schema is None else (schema, True)
+    past, rated = _rated(_in_place(declared, past, trusted=trusted), past)
+    with run_documents.reading(request.run):
+        judged = _judged(request, past, rated, said["run"].get("level", "numeric"), trusted=trusted)
+    known = [finding for finding in judged.findings if finding.severity is not Severity.INFO]
+    samples = {int(row) for finding in known for row in finding.rows}
+    made = make(known, past.table, declared.name, said["run"]["started"], reason)
+    notes = [] if trusted else not_run(declared, f"datacheck baseline {request.run}")
+    return made, len(known), len(samples), notes
+
+
+def without_checks(schema: Schema) -> Schema:
+    """Return the schema of a run without its own checks: who shares a run must not choose what its reader imports."""
+    rules = {code: spec for code, spec in schema.rules.items() if code not in schema.checks}
+    return schema.model_copy(update={"checks": (), "rules": rules}) if schema.checks else schema
+
+
+def not_run(schema: Schema, command: str) -> list[str]:
+    """Return a sentence that names the own checks of a run's schema, if it has any, and how to have them run."""
+    if not schema.checks:
+        return []
+    more = f" and {len(schema.checks) - _NAMED} more" if len(schema.checks) > _NAMED else ""
+    names = f"{', '.join(schema.checks[:_NAMED])}{more}"
+    why = "modules that only the schema.yaml of a run names are not imported"
+    return [f"own checks not run ({names}): {why}. Name the schema: {command} --schema FILE"]
+
+
+def _in_place(schema: Schema, past: Past, *, trusted: bool) -> Schema:
+    """Return a schema with its folders, and the statistics and classes that files beside the data hold now.
+
+    Args:
+        schema, past: of a run.
+        trusted: the caller named the schema. Else such a file must be as it was scanned: who shared a run may name any
+            folder in it.
+
+    Raises:
+        UsageError: it is not, or it holds no statistics.
+    """
+    root, roots = past.listing.root, past.listing.roots
+    loader = schema.loader.get("keep_classes") if schema.loader is not None else None
+    named = [path_of(spec.stats, roots) for spec in schema.fields.values() if spec.stats and spec.stats.file]
+    for path in [*named, *([loader] if isinstance(loader, str) else [])]:
+        if not trusted and stat_entry(root, path, roots) is not None and not past.listing.holds(path):
+            msg = (
+                f"{path}: the schema of the run names it, but it is not what was scanned. Scan the data again, or name "
+                "the schema (--schema FILE)"
+            )
+            raise UsageError(msg)
+    return with_label_table(with_stats(schema.placed(roots, root), root, roots)[0], root, roots)[0]
+
+
+def _rated(schema: Schema, past: Past) -> tuple[Past, Rated]:
+    """Return the rates of LeRobot datasets whose documents are as scanned, and the run with notes on the others."""
+    rated = with_rate(schema, past.listing, sorted(set(past.table.files)))
+    more = [note for note in rated.notes if note not in past.notes]
+    return replace(past, notes=[*past.notes, *more], written=past.written and not more), rated
+
+
+def _judged(request: Rescore, past: Past, rated: Rated, level: Depth, *, trusted: bool) -> Judged:
+    """Judge all rows by a schema.
+
+    Args:
+        request, past: which run.
+        rated: the schema, with its folders in place.
+        level: how deep the run has read.
+        trusted: the caller named the schema; else nothing that it names is imported or opened.
+
+    Raises:
+        UsageError: it needs measurements that the run has not made, or an option, a waiver or the reference is wrong.
+    """
+    schema = rated.schema
+    reference = None if request.reference is None else read_reference(request.reference, schema)
+    if trusted:
+        find_in(request.paths)
+    else:
+        schema = without_checks(schema)
+    choices = choose_rules(schema, rules_for(schema), level)
+    measures = measures_of(choices, level)
+    wanted = previous_runs.measured(schema, measures, level, outside=trusted)
+    try:
+        missing = list(lacking(past.measured, wanted, measures))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise run_documents.unread(request.run, error) from error
+    _check(request.run, past, missing)
+    second = _NoSecondRead()
+    choices = [of_files(previous_runs.comparable(choice, compared=past.compared)) for choice in choices]
+    choices = allowed(choices, unread=request.allow_unread)
+    notes = noted(past.notes, coverage(past, schema, level))
+    remembering, rates = Remembering(second, past.pairs), rated.of(past.table.files)
+    judged = judge(past.table, schema, choices, notes, past.crashes, reference, remembering, rates)
+    run_documents.check_crashes(judged.crashes, past.crashes, request.run)
+    _check(request.run, past, [f"rule {code} compares samples in pairs" for code in sorted(second.asked)])
+    return judged
+
+
+def _finished(folder: Path) -> tuple[Past, dict[str, Any], Schema]:
+    past, said, schema = read_run(folder, lambda place, said: (read_state(place), said, read_schema(place)))
+    if not past.measured:
+        msg = (
+            f"{folder}: is of a loader, and its samples must be read to be judged, since nothing tells whether its "
+            f"code has changed. Scan it again: --loader {said['dataset']['root']}; datacheck report {folder} prints "
+            "what it found"
+        )
+        raise UsageError(msg)
+    return past, said, schema
+
+
+def _check(run: Path, past: Past, missing: Sequence[str]) -> None:
+    if missing:
+        more = f"; and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+        msg = (
+            f"{run}: these rows cannot answer that, the data must be read: {'; '.join(missing[:_NAMED])}{more}. "
+            f"Scan {past.listing.root} with that schema."
+        )
+        raise UsageError(msg)
+
+
+class _NoSecondRead:
+    """Stands where samples would be read again, and remembers which rules asked."""
+
+    def __init__(self) -> None:
+        self.asked: set[str] = set()
+
+    def __call__(self, rule: Rule, case: Case, split: str, rows: Rows, pairs: Array) -> Mapping[str, Array]:
+        del case, split, rows, pairs
+        self.asked.add(rule.code)
+        return {}
+
+
+# ----------------------------------------------------------------------------------------------- what is lacking
+
+
+def lacking(have: Sequence[Any], want: Sequence[Any], measures: Sequence[Measure]) -> Iterator[str]:
+    """Yield why rows that were measured as `have` says cannot be judged as `want` says, a phrase each.
+
+    Args:
+        have, want: from `history.measured`.
+        measures: the measurements of `want`.
+    """
+    if have[0] != want[0]:
+        yield f"the run was made by another version of datacheck or other plug-ins ({have[0].get('version')})"
+        return
+    others = [key for key, value in want[1].items() if value != have[1].get(key)]
+    yield from (f"{key!r} decides which samples there are and what is known of them, and is another" for key in others)
+    if len(have) == len(want):
+        yield from _causes(have[2:], want[2:], {measure.name for measure in measures if measure.per == "field"})
+
+
+def _causes(have: Sequence[Any], want: Sequence[Any], per_field: set[str]) -> Iterator[str]:
+    """Yield what is asked otherwise of the fields, and by which measurements."""
+    causes: dict[str, dict[str, None]] = {}
+    for before, now in zip(have, want, strict=True):
+        for phrase in _read_otherwise(before[0], now[0]):
+            causes.setdefault(phrase, {})
+        for phrase, name in _unmeasured(before[1], now[1], per_field):
+            causes.setdefault(phrase, {})[name] = None
+    for phrase, names in causes.items():
+        yield phrase + (f" (measured by {listed(names)})" if names else "")
+
+
+def _read_otherwise(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted({*before, *now}):
+        if name not in before or name not in now:
+            yield f"field {name!r} {'was' if name in now else 'is'} not declared"
+        for key in sorted({*before.get(name, {}), *now.get(name, {})}):
+            if name in before and name in now and before[name].get(key) != now[name].get(key):
+                yield f"field {name!r} is read otherwise: another {key!r}"
+
+
+def _unmeasured(before: Sequence[Any], now: Sequence[Any], per_field: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield (what has changed, the measurement that it changes)."""
+    known = {said["name"]: said for said in before}
+    for said in now:
+        name, old = said["name"], known.get(said["name"])
+        if old is None:
+            yield "what no rule of the run has asked for", name
+        elif said["version"] != old["version"] or said.get("outside", old["outside"]) != old["outside"]:
+            yield "a tokenizer, or a check of your own, that has changed", name
+        else:
+            for phrase in _used_otherwise(old["uses"], said["uses"], per_field=name in per_field):
+                yield phrase, name
+
+
+def _used_otherwise(before: Mapping[str, Any], now: Mapping[str, Any], *, per_field: bool) -> Iterator[str]:
+    for key, values in now.items():
+        old = before.get(key)
+        if key == "fields":  # a field of which nothing is asked any more is no hindrance, unless all are seen at once
+            gone = set() if per_field else set(old or ()) - set(values)
+            yield from (f"field {name!r}, which was not measured" for name in values if name not in (old or ()))
+            yield from (f"without field {name!r}" for name in sorted(gone))
+        elif per_field or key.startswith("fields."):
+            for name in now["fields"]:
+                if name in before["fields"] and values.get(name) != (old or {}).get(name):
+                    yield f"another {key.removeprefix('fields.')!r} of field {name!r}"
+        elif values != old:
+            yield f"another {key!r}"

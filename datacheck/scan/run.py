@@ -1,0 +1,413 @@
+"""One scan from the data folder to the report: list, measure what is new, judge, keep."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from datacheck.errors import DamagedRunError, ManyLines, StorageError, UsageError
+from datacheck.formats.base import formats
+from datacheck.model.finding import Progress, Report
+from datacheck.model.sample import Depth
+from datacheck.model.table import SKIPPED, Note, Table, concatenate
+from datacheck.plugins import find_in
+from datacheck.rules import rules_for
+from datacheck.rules.engine import Judged, judge
+from datacheck.rules.selection import choose_rules, measures_of, of_files
+from datacheck.runtime import sandbox
+from datacheck.runtime.hashing import digest_value
+from datacheck.scan import previous_runs, run_dir, run_documents
+from datacheck.scan.baseline import apply as apply_baseline
+from datacheck.scan.baseline import read as read_baseline
+from datacheck.scan.measuring import Job, measure
+from datacheck.scan.pairs import Remembering, Rereader
+from datacheck.scan.previous_runs import (
+    Past,
+    Slots,
+    last_finished,
+    named_reference,
+    of_the_same,
+    read_reference,
+    since,
+    state_bytes,
+)
+from datacheck.scan.run_dir import Journal
+from datacheck.scan.samples import codes_digest, read_codes, table_bytes
+from datacheck.scan.summary import Facts, allowed, coverage, foreign_lines, looked_into, noted, report_of
+from datacheck.scan.unlisted import Kept
+from datacheck.scan.worker import unread_rows
+from datacheck.schema.model import Schema
+from datacheck.sources import (
+    check_alone,
+    matches,
+    open_source,
+    plan_work,
+    with_indexes,
+    with_label_table,
+    with_rate,
+    with_stats,
+)
+from datacheck.sources.base import Item, Unread, Work
+from datacheck.sources.listing import Listing, list_files, target
+from datacheck.workers.parallel import Limits
+
+Array = np.ndarray[Any, Any]
+FailOn = Literal["error", "warning", "never"]
+SMALL = 1 << 26  # bytes of a dataset of which pixels are read without being asked for: some seconds
+
+
+@dataclass(frozen=True, eq=False)
+class ScanRun:
+    """A finished scan.
+
+    Args:
+        report: what it says.
+        table: one row per listed sample.
+        listing: the files with their digests.
+        valid: bool (samples): fit for training.
+        codes: per sample, the codes that make it unfit.
+        schema: with its extra folders in place.
+    """
+
+    report: Report
+    table: Table
+    listing: Listing
+    valid: Array
+    codes: list[tuple[str, ...]]
+    schema: Schema
+
+    @cached_property
+    def work(self) -> Work:
+        """What the listing comes to."""
+        return plan_work(self.schema, self.listing)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a scan is asked to do.
+
+    Args:
+        data: folder, file or Zarr folder.
+        roots: extra folders by name.
+        workers: child processes; None: one for small data, one per core for large.
+        scheduler: address of a Dask scheduler to use instead.
+        output: folder for the results; None: a new one in ``.datacheck``.
+        rehash: read every file, also the unchanged ones.
+        fail_on: from which severity on the exit code is 1.
+        command: how the scan was asked for, for the record.
+        limits: of each item.
+        reference: folder of a finished run to compare with.
+        baseline: file of known findings, which are not told again.
+        paths: folders in which the schema's own checks are found (that of the schema's file, the working folder).
+        level: how deep to read: "structure" headers only, "numeric" all values but pixels, "deep" everything; None:
+            "deep" where the files come to at most `SMALL` bytes, else "numeric".
+        allow_unread: most of the bytes may be in files that are not opened (DC113 is off).
+    """
+
+    data: Path
+    roots: Mapping[str, Path] = field(default_factory=dict)
+    workers: int | None = None
+    scheduler: str | None = None
+    output: Path | None = None
+    rehash: bool = False
+    fail_on: FailOn = "error"
+    command: str = ""
+    limits: Limits = field(default_factory=Limits)
+    reference: Path | None = None
+    baseline: Path | None = None
+    paths: Sequence[str] = ()
+    level: Depth | None = None
+    allow_unread: bool = False
+
+
+def run_scan(schema: Schema, request: Request, progress: Progress | None = None) -> ScanRun:
+    """Scan a dataset and write the run's files.
+
+    Args:
+        schema: what the data promise.
+        request: what to scan and how.
+        progress: called after each task.
+
+    Raises:
+        UsageError: the data are missing or empty, the schema fits none of them, an option, a waiver or the reference
+            is wrong.
+        OutOfSpaceError: the results do not fit on the disk.
+        StorageError: the disk or the Dask cluster refuses.
+        KeyboardInterrupt: the user stopped it; finished parts are kept, and its notes say so.
+
+    Notes:
+        Rows depend on the data and the schema only, never on workers, order or interruptions. Where what an earlier
+        scan left behind turns out to be damaged, every file is read again.
+    """
+    try:
+        return _scanned(schema, request, progress)
+    except DamagedRunError:
+        if request.rehash:
+            raise
+        return _scanned(schema, replace(request, rehash=True), progress)
+
+
+def _scanned(schema: Schema, request: Request, progress: Progress | None) -> ScanRun:
+    began = time.time()
+    root, only = target(request.data)
+    listing = listed(request.data, request.roots)
+    declared, placed = schema, schema.placed(request.roots, root)
+    check_alone(placed, listing.alone, declared.tokenizer)
+    schema, unread = with_stats(placed, root, request.roots)
+    rated = with_rate(schema, listing)
+    schema = rated.schema
+    schema, notes = with_label_table(schema, root, request.roots)
+    notes += [*unread, *rated.notes]
+    reference = None if request.reference is None else read_reference(request.reference, schema)
+    baseline = None if request.baseline is None else read_baseline(request.baseline)
+    find_in(request.paths)
+    level: Depth = request.level or ("deep" if listing.nbytes <= SMALL else "numeric")
+    choices = choose_rules(schema, rules_for(schema), level)
+    measures = measures_of(choices, level)
+    place = run_dir.place_of(schema, root, only, request.roots, request.output)
+    job = Job(
+        schema, root, request.roots, [m.name for m in measures], level, request.workers, request.scheduler,
+        request.limits, request.paths,
+    )  # fmt: skip
+    measured = previous_runs.measured(schema, measures, level)
+    journal = run_dir.Journal(place, digest_value(measured))
+    with journal.held():
+        gathered = _gathered(job, listing, request, measured, place, journal, progress, notes)
+        state, table = gathered.state, gathered.state.table
+        run = partial(ScanRun, table=table, listing=state.listing, schema=rated.of_all(schema))
+        second = Remembering(Rereader(job, lambda: plan_work(schema, listing).items, progress), state.pairs)
+        choices = [of_files(previous_runs.comparable(choice, compared=state.compared)) for choice in choices]
+        choices = allowed(choices, unread=request.allow_unread)
+        seen = coverage(state, schema, level)
+        rates = rated.of(table.files)
+        judged = judge(table, schema, choices, noted(state.notes, seen), state.crashes, reference, second, rates)
+        if gathered.kept_samples:
+            run_documents.check_crashes(judged.crashes, state.crashes, state.folder)
+        judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, table)
+        facts = Facts(
+            declared, request.data, state, began, gathered.kept_files, gathered.kept_samples, level, silenced,
+            seen,
+        )  # fmt: skip
+        report = report_of(facts, request.command, request.fail_on, judged)
+        boxed = "off (own checks)" if job.sandbox is None else sandbox.described()
+        report = replace(report, run=report.run | {"sandbox": boxed} | named_reference(request.reference))
+        if request.allow_unread:
+            report = replace(report, run=report.run | {"allow_unread": True})
+        report = replace(report, run=report.run | since(report, gathered.last))
+        folder = publish(report, declared, judged, state, second.answers, place, journal)
+    return run(replace(report, folder=str(folder)), valid=judged.valid, codes=judged.codes)
+
+
+def _gathered(
+    job: Job, listing: Listing, request: Request, measured: Sequence[Any], place: run_dir.Place,
+    journal: run_dir.Journal, progress: Progress | None, notes: Sequence[Note],
+) -> Gathered:  # fmt: skip
+    key = digest_value(measured)
+    last = last_finished(place.finished())
+    before = of_the_same(last, listing, target(request.data)[1])
+    parts = None if request.rehash else journal.parts(job.root, job.schema)
+    if last is not None and parts is None and not request.rehash and previous_runs.unchanged(listing, key, last):
+        return replace(as_before(last, listing), last=before)
+    pasts = [] if request.rehash else [past for past in (parts, last) if past is not None]
+    work, only = _planned(job.schema, listing, request.data), target(request.data)[1]
+    work = replace(work, notes=[*work.notes, *notes])
+    return replace(anew(job, listing, work, measured, key, pasts, last, journal, progress, only), last=before)
+
+
+def listed(data: Path, roots: Mapping[str, Path] | None = None) -> Listing:
+    """Return the files of a dataset.
+
+    Raises:
+        UsageError: the data or an extra folder are missing, or the data are empty.
+    """
+    root, only = target(data)
+    listing = list_files(root, roots, only)
+    if not listing.entries:
+        path, reason = listing.skipped[0] if listing.skipped else ("", "")
+        left_out = f" that can be scanned ({len(listing.skipped):,} left out; {path}: {reason})" if path else ""
+        msg = f"{data}: holds no files{left_out}. Check the path."
+        raise UsageError(msg)
+    return listing
+
+
+def _planned(schema: Schema, listing: Listing, data: Path) -> Work:
+    work = plan_work(schema, listing)
+    if not work.items and not any(note.missing for note in work.notes):
+        raise UsageError(_misfit(schema, listing, data))
+    return with_indexes(work, schema, listing)
+
+
+def _misfit(schema: Schema, listing: Listing, data: Path) -> str:
+    count, fitting = len(listing.entries), matches(schema, listing)
+    if fitting:
+        those = f"{fitting:,} of its {count:,} files fit schema {schema.name}"
+        return f"{data}: {those}, but the lists of samples (samples.list) name none. Mend the lists."
+    none = f"none of its {count:,} files fits" if count > 1 else "its only file does not fit"
+    patterns, first = ", ".join(schema.samples.files), listing.entries[0].path
+    first = first if first.isprintable() else repr(first)  # lines of advice follow: a name may not pass for one
+    said = f"{data}: {none} schema {schema.name} (samples.files: {patterns}); the first is {first}."
+    if schema.name == "files":
+        lines = [f"{said} No format reads them; known are {', '.join(sorted(formats()))}."]
+        return ManyLines.of([*lines, *(f"    {line}" for line in foreign_lines(listing) if line.isprintable())])
+    from datacheck.scan.suggest import advice, unreadable  # noqa: PLC0415  it reads all built-in schemas
+
+    other = "" if unreadable(data, listing) else " Choose another schema; --schema files takes any folder"
+    return ManyLines.of([f"{said}{other}", *advice(data, listing, schema)])
+
+
+def publish(
+    report: Report, schema: Schema, judged: Judged, state: Past, pairs: Mapping[str, Mapping[str, Array]],
+    place: run_dir.Place, journal: run_dir.Journal,
+) -> Path:  # fmt: skip
+    """Write the files of a run and give its folder its name; what an earlier run has written already is linked.
+
+    Args:
+        report, judged: what is said of the data.
+        schema: as the user wrote it.
+        state: the rows, and what the next scan wants to know.
+        pairs: what was found of pairs of samples.
+        place, journal: where the run goes, and where it is made.
+    """
+    try:
+        staged = _write(journal, report, schema, judged, state, pairs)
+    except (FileNotFoundError, StorageError) as error:  # another scan may have replaced the earlier run just now
+        if state.folder == Path() or not isinstance(error.__cause__ or error, FileNotFoundError):
+            raise
+        staged = _write(journal, report, schema, judged, replace(state, folder=Path(), written=False), pairs)
+    folder = place.publish(staged, report.run["id"])
+    journal.clear()
+    return folder
+
+
+def _write(
+    journal: run_dir.Journal, report: Report, schema: Schema, judged: Judged, state: Past,
+    pairs: Mapping[str, Mapping[str, Array]],
+) -> Path:  # fmt: skip
+    from datacheck.schema.load import dump_schema  # noqa: PLC0415  YAML is not needed before
+
+    old = state.folder
+    same_rows = old != Path() and read_codes(old / run_documents.SAMPLES) == codes_digest(judged.failing)
+    same_state = state.written and pairs.keys() == state.pairs.keys()
+    files: dict[str, bytes | memoryview | Path] = {
+        run_documents.RESULT: run_documents.dump_json(run_documents.result(report)),
+        run_documents.SAMPLES: old / run_documents.SAMPLES if same_rows else table_bytes(state.table, judged.failing),
+        run_documents.VALID: run_documents.dump_json(run_documents.valid(report, state.table, judged.codes)),
+        run_documents.LISTING: old / run_documents.LISTING if same_state else state_bytes(replace(state, pairs=pairs)),
+        run_documents.SCHEMA: dump_schema(schema).encode(),  # never that of the old run: people edit it
+    }
+    return journal.stage(files)
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """What is known of the data before anything is judged.
+
+    Args:
+        state: the rows and all that the next scan wants to know.
+        kept_files, kept_samples: how many come from an earlier scan.
+        last: folder of the finished scan of the same data before this one, if any.
+    """
+
+    state: Past
+    kept_files: int
+    kept_samples: int
+    last: Path | None = None
+
+
+def as_before(past: Past, listing: Listing) -> Gathered:
+    """Return what a past scan knew of data that have not changed since.
+
+    Args:
+        past: that scan; `history.unchanged` holds.
+        listing: the new listing.
+    """
+    same = replace(past.listing, root=listing.root, roots=listing.roots, refused=listing.refused, alone=listing.alone)
+    notes = [note for note in past.notes if note.code != previous_runs.CHANGED]
+    written = past.compared and len(notes) == len(past.notes)
+    state = replace(past, listing=same, notes=notes, compared=True, written=written)
+    return Gathered(state, len(past.items), len(past.table) - sum(note.missing for note in notes))
+
+
+def anew(
+    job: Job, listing: Listing, work: Work, measured: Sequence[Any], key: str, pasts: Sequence[Past],
+    last: Past | None, journal: Journal, progress: Progress | None, only: str | None = None,
+) -> Gathered:  # fmt: skip
+    """Return the rows of all samples; files that have changed since the past scans are read.
+
+    Args:
+        job: how files are read.
+        listing, work: the files, and what they come to.
+        measured, key: `history.measured` and its digest.
+        pasts: scans whose rows may be kept, newest first.
+        last: the finished one, to compare contents with.
+        journal: keeps each finished part.
+        progress: called after each task.
+        only: the one file that is scanned, None for a folder.
+    """
+    source = open_source(job.schema, job.root, job.roots)
+    kept = previous_runs.keep(listing, work.items, source.files, key, pasts)
+    before = int(kept.done.sum()), sum(map(len, kept.tables))
+    places = np.flatnonzero(~kept.done)
+    todo = [work.items[place] for place in places.tolist()]
+    fresh = measure(job, source, kept.listing, todo, journal, progress, before[0])
+    kept.done[places[fresh.done]] = True
+    kept.companions |= {int(places[place]): files for place, files in fresh.companions.items()}
+    used = _used(work.items, kept, listing)
+    # Digests of files in use only: the listing's own must not depend on earlier scans.
+    fresh.entries.digests = np.where(used, fresh.entries.digests, b"").astype("S32")
+    marks = {path: np.array(some, np.int64).reshape(-1, 2) for path, some in source.marks.items()}
+    listing = replace(listing, entries=fresh.entries, marks=dict(kept.listing.marks) | marks)
+    rows = Kept(job.schema, [*kept.tables, *fresh.rows.tables(), _missing(work)])
+    if kept.tables and rows.lack(partly=kept.partly):
+        return anew(job, listing, work, measured, key, (), last, journal, progress, only)
+    table = concatenate(rows.tables())
+    whole = bool(
+        kept.done.all() and (listing.entries.digests[used] != b"").all() and not (table.status == SKIPPED).any()
+    )
+    notes = [*work.notes, *previous_runs.changes(listing, last, work.items), *looked_into(listing, work.unclaimed)]
+    state = Past(
+        only=only, listing=listing, key=key, items=_slots(work.items, kept), table=table,
+        undeclared=sorted(rows.named(kept.undeclared | fresh.rows.named(fresh.undeclared))), measured=measured,
+        notes=notes, compared=last is not None,
+        unclaimed=work.unclaimed, whole=whole, crashes=list(fresh.crashes.values()), deaths=fresh.deaths,
+    )  # fmt: skip
+    return Gathered(state, *before)
+
+
+def _used(items: Sequence[Item], kept: previous_runs.Kept, listing: Listing) -> Array:
+    """Return bool (files): those that some item's rows came from.
+
+    Notes:
+        An item with a file that is not listed (DATA was one file) is then taken out of what is kept.
+    """
+    find: Callable[[str], int] = listing.entries.find
+    used = np.zeros(len(listing.entries), bool)
+    for place in np.flatnonzero(kept.done).tolist():
+        where = [find(file) for file in kept.companions.get(place, (items[place].path,))]
+        used[[i for i in where if i >= 0]] = True
+        if min(where) < 0:
+            kept.done[place] = False
+            del kept.companions[place]
+    return used
+
+
+def _slots(items: Sequence[Item], kept: previous_runs.Kept) -> Slots:
+    places = np.flatnonzero(kept.done).tolist()
+    return Slots(
+        [items[place].path for place in places],
+        [items[place].split for place in places],
+        {number: kept.companions[place] for number, place in enumerate(places) if place in kept.companions},
+    )
+
+
+def _missing(work: Work) -> Table:
+    """Return a row for each note on a sample that cannot be read: one table, as there may be 100,000 of them."""
+    notes = [note for note in work.notes if note.missing]
+    unread = [Unread(note.key, note.code, note.reason) for note in notes]
+    return unread_rows(unread, [note.key for note in notes], [note.split for note in notes])

@@ -1,0 +1,489 @@
+"""Where runs lie: ``.datacheck/<run>/``, beside them ``.work-<dataset>.<random>/``, the parts of an unfinished scan.
+
+A working folder is made for one user with a name that nobody can foresee, and says in its file `lock` whose it is. It
+is found, locked, written and emptied by handle: what somebody puts in its place, such as a link, is left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import orjson
+
+from datacheck.errors import StorageError, UsageError, check_name
+from datacheck.model.finding import Cause, Finding, Level, Report, RuleVerdict, Severity, Verdict
+from datacheck.model.table import Table, concatenate
+from datacheck.rules.base import counted
+from datacheck.runtime import beneath, folders, fsops
+from datacheck.runtime.documents import check_values
+from datacheck.runtime.hashing import digest_value
+from datacheck.scan import run_documents
+from datacheck.scan.previous_runs import Past, Slot, Slots, read_state
+from datacheck.scan.run_documents import NAMES, PAGE, PREVIEWS, RESULT, read_result
+from datacheck.scan.unlisted import Kept
+from datacheck.schema.model import Schema
+from datacheck.sources.listing import Listing
+from datacheck.sources.roots import Entries, Entry
+from datacheck.workers.wire import FRAME, check, decode, encode, int64, text
+
+_TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
+_LOCK, _MARK = "lock", b"datacheck: the parts of an unfinished scan\n"
+PART_BYTES, PARTS_BYTES = 256 << 20, 1 << 30  # of a part, and of all parts
+_PART = {  # what a part says beside its tables
+    "items": [(text, text, [text])], "entries": [(text, *[int64] * 5, str | None)], "undeclared": [text],
+}  # fmt: skip
+_TRIES = 100  # each of which met the end of another scan
+_RESULT_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a scan keeps its results and, until it is done, its parts.
+
+    Args:
+        base: the folder of all runs.
+        slot: name of dataset and schema in it.
+        output: the folder that the user chose for the result, or None.
+    """
+
+    base: Path
+    slot: str
+    output: Path | None = None
+
+    @property
+    def beside(self) -> Path:
+        """The folder in which working folders are made, and the result gets its name."""
+        return self.base if self.output is None else self.output.absolute().parent
+
+    @property
+    def work(self) -> str:
+        """What the names of its working folders begin with."""
+        return f".work-{self.slot}" if self.output is None else f".{self.output.absolute().name}.work"
+
+    def finished(self) -> list[Path]:
+        """Return folders of finished scans of this dataset, newest first; what is a link or holds one is none."""
+        runs = sorted(self.base.glob(f"*-{self.slot}*/{RESULT}"), reverse=True) if folders.is_real(self.base) else []
+        mine = [] if self.output is None else [self.output / RESULT]
+        found = [path.parent for path in [*mine, *runs] if folders.is_real(path.parent) and path.is_file()]
+        return [run for run in found if not any((run / name).is_symlink() for name in NAMES)]
+
+    def publish(self, staged: Path, name: str) -> Path:
+        """Give a staged run its final name; return its folder.
+
+        Raises:
+            UsageError: `output` holds by now what no scan has written; it stays as it is.
+            StorageError: the file system refuses.
+        """
+        with fsops.guarded(staged), contextlib.ExitStack() as held:
+            work = held.enter_context(folders.opened(staged.parent))
+            beside = held.enter_context(folders.opened(Path(os.path.realpath(self.beside))))
+            if self.output is not None:
+                _replace(staged, self.output.absolute(), work, beside)
+                return self.output
+            target = self.base / f"{name}-{self.slot}"
+            number = 2
+            while os.path.lexists(target) or not _renamed(staged, target, work, beside):
+                target = self.base / f"{name}-{self.slot}-{number}"
+                number += 1
+            _point(self.base / run_documents.LATEST, target.name, beside)
+            return target
+
+
+def _replace(staged: Path, target: Path, work: int, beside: int) -> None:
+    """Give a staged run the name of an earlier one, which is removed."""
+    old = staged.with_name("old")
+    while not _renamed(staged, target, work, beside):
+        _check_run(target, target, beside)
+        with contextlib.suppress(FileNotFoundError):  # another scan took it away: look again
+            if fsops.exchange(staged, target, work, beside):
+                _check_moved(staged, target, work, lambda: fsops.exchange(staged, target, work, beside))
+                folders.remove_tree(staged, within=work)
+                return
+        folders.remove_tree(old, within=work)
+        if _renamed(target, old, beside, work, {errno.ENOENT}):
+            _check_moved(old, target, work, lambda: fsops.rename(old, target, work, beside))
+    folders.remove_tree(old, within=work)
+
+
+def _check_moved(moved: Path, target: Path, work: int, back: Callable[[], object]) -> None:
+    """Put back what is no run: it came into the place of one between two calls."""
+    try:
+        _check_run(moved, target, work)
+    except UsageError:
+        back()
+        raise
+
+
+def _point(link: Path, name: str, folder: int) -> None:
+    """Make `link` say `name`, in place of an older link; where links are refused there is none."""
+    temporary = link.with_name(f".{link.name}.{os.urandom(6).hex()}.partial")
+    with contextlib.suppress(OSError):
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISLNK(os.stat(link.name, dir_fd=folder, follow_symlinks=False).st_mode):
+                return
+        fsops.SYSTEM.symlink(name, temporary, folder)
+        fsops.rename(temporary, link, folder, folder)
+
+
+def _renamed(source: Path, target: Path, folder: int, to: int, other: AbstractSet[int] = _TAKEN) -> bool:
+    """Rename a folder; return False where another scan may have been faster: an error of `other`."""
+    try:
+        fsops.rename(source, target, folder, to)
+    except OSError as error:
+        if error.errno in other:
+            return False
+        raise fsops.refused(error, target) from error
+    return True
+
+
+def place_of(schema: Schema, root: Path, only: str | None, roots: Mapping[str, Path], output: Path | None) -> Place:
+    """Return where a scan of this data keeps its results.
+
+    Raises:
+        UsageError: `output` holds something that no scan has written, or is the data folder.
+    """
+    said = [str(root.resolve()), only, {name: str(path.resolve()) for name, path in roots.items()}, schema.name]
+    words = re.sub(r"[^A-Za-z0-9_.]+", "-", schema.name).strip("-.") or "schema"
+    if output is not None:
+        _check_output(output, root)
+    return Place(Path.cwd() / run_documents.RUNS, f"{words}-{digest_value(said)[:8]}", output)
+
+
+def _check_output(output: Path, root: Path) -> None:
+    check_name(output)
+    if output.is_symlink():
+        msg = f"{output}: is a link, and --output replaces what is there. Name the folder itself, or a new one."
+        raise UsageError(msg)
+    if output.exists() and not output.is_dir():
+        msg = f"{output}: is a file. --output names a folder for the results."
+        raise UsageError(msg)
+    here, data = (Path(os.path.realpath(path)) for path in (output, root))  # `resolve` raises of links in a circle
+    if data.is_relative_to(here) or here.is_relative_to(data):
+        how = "holds the data" if data.is_relative_to(here) else "lies in the data, and the next scan would read it"
+        msg = f"{output}: {how}. --output names a folder of its own for the results."
+        raise UsageError(msg)
+    if output.is_dir():
+        _check_run(output, output)
+
+
+def _check_run(path: Path, output: Path, within: int | None = None) -> None:
+    """Raise unless a folder is empty or holds a run of a scan and nothing else.
+
+    Args:
+        path: the folder.
+        output: what the user calls it.
+        within: a descriptor of the folder that holds it; None: the one that its path leads to.
+
+    Raises:
+        UsageError: it is none.
+        FileNotFoundError: it is gone: an answer, not a fault.
+    """
+    try:
+        with folders.opened(path, within) as folder:
+            names = folders.names(folder)
+            strange = [name for name in names if name not in {*NAMES, PAGE, PREVIEWS}]
+            what = f"{strange[0]!r}, which no scan has written" if strange else _unlike(folder) if names else ""
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        what = f"what cannot be listed ({(error.strerror or str(error)).lower()})"
+    if what:
+        msg = (
+            f"{output}: holds {what}, and --output replaces what is there. "
+            f"Name a new folder, or one that an earlier scan made."
+        )
+        raise UsageError(msg)
+
+
+def _unlike(folder: int) -> str:
+    """Return what is wrong with the result of a run, "" where a scan has written it."""
+    try:
+        said = orjson.loads(beneath.read_in(folder, RESULT, _RESULT_BYTES))
+    except (OSError, ValueError):
+        said = None
+    found = said.get("format") if isinstance(said, dict) else None
+    return "" if str(found).startswith(run_documents.RESULT_FAMILY) else f"no {RESULT} that a scan has written"
+
+
+# ---------------------------------------------------------------------------------------------- journal
+
+
+class Journal:
+    """The finished parts of a scan under way; a later run of the same command goes on from them."""
+
+    def __init__(self, place: Place, key: str, purpose: str = "") -> None:
+        self._beside, self._stem = place.beside, f"{place.work}{purpose}"
+        self._runs = place.output is None
+        self._key = key
+        self._number = 0
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold a working folder for one process: that of an interrupted scan of the same data, or a new one.
+
+        Raises:
+            StorageError: it cannot be made, or the folder of runs is a link or another user's.
+        """
+        instead = " to work in (a scan also takes --output DIR)"
+        fsops.check_writable(self._beside, instead)
+        if self._runs:
+            folders.check_own(self._beside, ", or name a folder for the results: --output DIR")
+        fsops.make_directory(self._beside)
+        with contextlib.ExitStack() as held:
+            with fsops.guarded(self._beside):
+                self._within = held.enter_context(folders.opened(Path(os.path.realpath(self._beside))))
+            self._find(held)
+            yield
+
+    def _find(self, held: contextlib.ExitStack) -> None:
+        """Lock a working folder that no other process has, and keep it and the lock open."""
+        for _ in range(_TRIES):
+            new = self._beside / f"{self._stem}.{os.urandom(6).hex()}"
+            with fsops.guarded(new):
+                fsops.SYSTEM.mkdir(new, 0o700, self._within)
+                with contextlib.suppress(FileNotFoundError):  # another scan took it, and has removed it
+                    owner = os.stat(new.name, dir_fd=self._within, follow_symlinks=False).st_uid
+                    for folder in [*self._left(new), new]:
+                        if self._locked(folder, owner, held, new=folder == new):
+                            if folder != new:
+                                fsops.remove_empty(new, self._within)
+                            return
+        msg = f"{self._beside}: {_TRIES} working folders went as soon as they were made. Run the same command again."
+        raise StorageError(msg)
+
+    def _left(self, new: Path) -> list[Path]:
+        """Return what may be working folders of scans that are gone, the oldest first."""
+        ours = re.compile(rf"{re.escape(self._stem)}\.[0-9a-f]{{12}}")
+        found = []
+        for name in folders.names(self._within):
+            if ours.fullmatch(name) and name != new.name:
+                for path in (f"{name}/{_LOCK}", name):  # a scan that was killed at once has made no lock
+                    with contextlib.suppress(OSError):
+                        status = os.stat(path, dir_fd=self._within, follow_symlinks=False)
+                        found.append((status.st_mtime_ns, name))
+                        break
+        return [self._beside / name for _, name in sorted(found)]
+
+    def _locked(self, folder: Path, owner: int, held: contextlib.ExitStack, *, new: bool) -> bool:
+        """Open and lock a working folder; return False where another scan has it, or it is none of this user's.
+
+        Args:
+            folder: what may be one.
+            owner: to whom this file system says that a new file of this user belongs.
+            held: keeps it open.
+            new: it was just made: where nothing can be locked it is taken as it is.
+        """
+        self.folder = folder
+        with contextlib.ExitStack() as own:
+            try:
+                self._here = own.enter_context(folders.opened(folder, self._within))
+                if os.fstat(self._here).st_uid != owner:
+                    return False
+                lock = self._open_lock()
+            except OSError:  # it is gone, a link, or not ours to open
+                return False
+            own.callback(os.close, lock)
+            if not stat.S_ISREG(os.fstat(lock).st_mode):
+                return False
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if isinstance(error, BlockingIOError) or not new:
+                    return False
+            if not os.fstat(lock).st_nlink or not self._marked(lock):  # removed between the two calls, or not ours
+                return False
+            held.enter_context(own.pop_all())
+        return True
+
+    def _open_lock(self) -> int:
+        """Open the file that is locked; a folder without one is begun only where it is empty."""
+        with contextlib.suppress(FileNotFoundError):
+            return self._old_lock()
+        if folders.names(self._here):
+            raise FileNotFoundError
+        with contextlib.suppress(FileExistsError):
+            os.close(fsops.SYSTEM.create(self.folder / _LOCK, 0o600, self._here))
+        return self._old_lock()
+
+    def _old_lock(self) -> int:
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        return os.open(_LOCK, flags, dir_fd=self._here)
+
+    def _marked(self, lock: int) -> bool:
+        """Tell whether a folder carries the mark; it is written where a scan was killed before it did, or now."""
+        said = os.pread(lock, len(_MARK) + 1, 0)
+        if said != _MARK and _MARK.startswith(said) and folders.names(self._here) == [_LOCK]:
+            fsops.SYSTEM.write_at(lock, memoryview(_MARK), 0)
+            return True
+        return said == _MARK
+
+    def parts(self, root: Path, schema: Schema) -> Past | None:
+        """Return what an interrupted scan has done, or None; parts that cannot be read count as not done.
+
+        Args:
+            root: the data folder.
+            schema: that of the scan.
+        """
+        entries: dict[str, Entry] = {}
+        items: dict[Slot, Sequence[str]] = {}
+        kept = Kept(schema)
+        undeclared: set[str] = set()
+        left = PARTS_BYTES
+        for name in (name for name in folders.names(self._here) if name.startswith("part-")):
+            self._number += 1
+            with contextlib.suppress(Exception):  # whatever is wrong with it: a damaged part is as good as none
+                data = beneath.read_in(self._here, name, min(left, PART_BYTES))
+                left -= len(data)
+                head, _ = FRAME.unpack_from(data)
+                check_values(data[: FRAME.size + head])
+                part = decode(data, most=len(data))  # each row has a key of its own
+                if part["key"] == self._key:
+                    rows = list(map(Table.from_wire, part["tables"]))
+                    check(part, _PART)
+                    read = {entry[0]: Entry(*entry) for entry in part["entries"]}
+                    done = {(path, split): files for path, split, files in part["items"]}
+                    undeclared |= set(part["undeclared"])
+                    for table in rows:  # nothing can fail any more: rows without their items would come twice
+                        kept.add(table)
+                    entries |= read
+                    items |= done
+        if not items:
+            return None
+        listing = Listing(root, Entries.of(entries.values()))
+        return Past(listing, self._key, Slots.of(items), concatenate(kept.tables()), sorted(undeclared))
+
+    def add(self, part: Mapping[str, Any], more: Sequence[Any] = ()) -> None:
+        """Keep one finished part: table, items, entries, undeclared; and more tables of the same items."""
+        said = {"key": self._key, "tables": [part["table"], *more]}
+        said |= {name: part[name] for name in ("items", "entries", "undeclared")}
+        data = b"".join(encode(said))  # most of its pieces are a few bytes
+        fsops.write_file(self.folder / f"part-{self._number:08d}", data, mode=0o666, folder=self._here)
+        self._number += 1
+
+    def stage(self, files: Mapping[str, bytes | memoryview | Path]) -> Path:
+        """Write a run's files into the working folder; return the folder that `Place.publish` gives its name.
+
+        Raises:
+            OutOfSpaceError: the disk is full.
+            StorageError: another refusal.
+        """
+        staged = self.folder / "run"
+        folders.remove_tree(staged, within=self._here)
+        with fsops.guarded(staged):
+            fsops.SYSTEM.mkdir(staged, 0o777, self._here)
+            with folders.opened(staged, self._here) as folder:
+                run_documents.write_run(staged, files, folder)
+        return staged
+
+    def clear(self) -> None:
+        """Forget all parts: the scan is finished."""
+        folders.empty(self.folder, self._here, keep=_LOCK)
+        fsops.remove_file(self.folder / _LOCK, self._here)  # from here on the folder may be another scan's
+        fsops.remove_empty(self.folder, self._within)
+
+
+Read = TypeVar("Read")
+
+_LEFT_OUT = {"findings": "more finding", "suppressed": "more known finding", "unchecked": "more sentence"}
+
+
+@dataclass(frozen=True, eq=False)
+class _Told(Finding):
+    """A finding of a result.json, which has the number of its samples and not their rows."""
+
+    count: int = 0
+
+    @property
+    def failed(self) -> int:
+        """How many samples fail."""
+        return self.count
+
+
+@dataclass(frozen=True, eq=False)
+class _Read(Report):
+    """A report of which the last findings may be missing: the verdict is that of all."""
+
+    verdict: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """What the command line returned."""
+        return int(self.verdict["exit_code"])
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of findings by severity."""
+        return dict(self.verdict["counts"])
+
+
+def finished(folder: Path, read: Callable[[Report, Past], Read]) -> Read:
+    """Return what `read` makes of what a finished run says, and of what it keeps for the next one.
+
+    Args:
+        folder: of the run, or the folder of all runs for the newest.
+        read: as for `read_run`.
+
+    Raises:
+        UsageError: there is no such run, or it cannot be read.
+        StorageError: this user may not read it.
+    """
+    return read_run(folder, lambda place, said: read(_report(said, place.resolve()), read_state(place)))
+
+
+def read_run(folder: Path, read: Callable[[Path, dict[str, Any]], Read]) -> Read:
+    """Return what `read` makes of a finished run's folder and result.json.
+
+    Args:
+        folder: of the run, or the folder of all runs for the newest.
+        read: whatever it raises is a fault of the run.
+
+    Raises:
+        UsageError: there is no such run, or it cannot be read.
+        StorageError: this user may not read it.
+    """
+    place = run_documents.run_in(folder)
+    if place is None:
+        msg = f"{folder}: is no finished run. Name the folder of one, for example .datacheck/latest"
+        raise UsageError(msg)
+    try:
+        return read(place, read_result(place))
+    except Exception as error:
+        raise run_documents.unread(folder, error) from error
+
+
+def _report(said: Mapping[str, Any], place: Path) -> Report:
+    counts = [(many, _LEFT_OUT[name]) for name, many in said.get("left_out", {}).items() if name in _LEFT_OUT]
+    left_out = [f"{counted(many, what)}, for which result.json has no room" for many, what in counts]
+    return _Read(
+        said["run"], said["dataset"], said["schema"], [_verdict(code, rule) for code, rule in said["rules"].items()],
+        [_finding(one) for one in said["findings"]], said["verdict"]["valid"], [*said["unchecked"], *left_out],
+        said["crashes"], str(place), [_finding(one) for one in said.get("suppressed", [])], verdict=said["verdict"],
+    )  # fmt: skip
+
+
+def _verdict(code: str, rule: Mapping[str, Any]) -> RuleVerdict:
+    return RuleVerdict(
+        code, rule["name"], Verdict(rule["status"]), Severity(rule["severity"]), Level(rule["level"]),
+        rule.get("checked", 0), rule.get("failed", 0), rule.get("skipped", {}), tuple(rule.get("unseen", ())),
+        rule.get("why", ""), rule["options"], rule.get("compared", {}),
+    )  # fmt: skip
+
+
+def _finding(said: Mapping[str, Any]) -> Finding:
+    cause = said["cause"]
+    return _Told(
+        said["rule"], said["name"], Severity(said["severity"]), Level(said["level"]), tuple(said["fields"]),
+        said["message"], np.zeros(0, np.int64), said["of"], tuple(said["examples"]), said["measured"],
+        said["expected"], cause and Cause(**cause | {"alternatives": tuple(cause["alternatives"])}), said["fix"],
+        said["kind"], said["hides"], said["split"], said.get("suppressed", ""), count=said["failed"],
+    )  # fmt: skip

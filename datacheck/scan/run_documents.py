@@ -1,0 +1,807 @@
+"""How large result.json may become: what is too much is left out, and the file says how much; Parquet has all rows."""
+
+from __future__ import annotations
+
+import contextlib
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import accumulate, compress
+from pathlib import Path
+from typing import Annotated, Any, Literal, NotRequired
+
+import orjson
+from pydantic import AfterValidator, ConfigDict, Field, StrictBool, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
+
+from datacheck.errors import DamagedRunError, DatacheckError, UsageError
+from datacheck.model.finding import Cause, Finding, Report, RuleVerdict, Verdict
+from datacheck.model.table import Table
+from datacheck.runtime import folders, fsops
+from datacheck.runtime.documents import MIB, VALUES, parse_json, read_json
+from datacheck.schema.model import Schema
+
+MOST_BYTES = 900_000
+
+_TEXT, _NAME, _TRACE = 1_000, 4_200, 4_000  # characters of a sentence; of a path, which is no use when it is cut
+_SHORT = 300  # of a sentence about a rule, of a name
+_LIST = 128  # numbers, names or options kept of a list
+_FINDING = 40_000  # bytes; of a larger one the numbers behind it are left out
+_COMPARED = 120_000  # bytes of what a rule has compared; it says of how much
+_UNSEEN, _UNCHECKED, _CRASHES, _SPLITS = 3, 50, 20, 200
+_BOUND_DEPTH = 6
+
+
+def bounded(said: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, Any]:
+    """Return a result of less than 1 MB.
+
+    Args:
+        said: ``datacheck.result/1``; findings come worst first, and the last are left out first.
+        size: bytes of a value as it will be written.
+
+    Notes:
+        ``left_out`` says how many findings, sentences, crashes and splits are not in the file, where there are any;
+        findings that a baseline knows come after all others.
+    """
+    full = dict(said)
+    dataset, splits = dict(full["dataset"]), full["dataset"]["splits"]
+    dataset["splits"] = {_cut(name, _SHORT): splits[name] for name in list(splits)[:_SPLITS]}
+    crashes = [_crash(crash) for crash in full["crashes"][:_CRASHES]]
+    rules = {code: _bounded_rule(rule, size) for code, rule in full["rules"].items()}
+    unchecked = [_cut(text, _TEXT) for text in full["unchecked"][:_UNCHECKED]]
+    full |= {"dataset": dataset, "rules": rules, "unchecked": unchecked, "crashes": crashes, "findings": []}
+    full["run"] = {name: _cut(v, _NAME) if isinstance(v, str) else v for name, v in full["run"].items()}
+    known = said.get("suppressed", [])
+    full |= {"suppressed": []} if known else {}
+    room = MOST_BYTES - size(full)
+    for number, finding in enumerate([*said["findings"], *known]):
+        short = _bounded_value(finding, _TEXT) | {"examples": [_cut(key, _NAME) for key in finding["examples"]]}
+        if size(short) > _FINDING:
+            short |= {"measured": {}, "expected": {}}
+        room -= size({"findings": [short]})
+        if room < 0:
+            break
+        full["findings" if number < len(said["findings"]) else "suppressed"].append(short)
+    left_out = {
+        name: len(before) - len(after)
+        for name, before, after in (
+            ("findings", said["findings"], full["findings"]), ("suppressed", known, full.get("suppressed", [])),
+            ("unchecked", said["unchecked"], unchecked), ("crashes", said["crashes"], crashes),
+            ("splits", splits, dataset["splits"]),
+        )
+        if len(after) < len(before)
+    }  # fmt: skip
+    return full | ({"left_out": left_out} if left_out else {})
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 2]} …"
+
+
+def _crash(crash: Mapping[str, str]) -> dict[str, str]:
+    trace = crash["traceback"]
+    return {name: _cut(text, _SHORT) for name, text in crash.items()} | {
+        "traceback": trace if len(trace) <= _TRACE else f"… {trace[2 - _TRACE :]}"  # the end says what happened
+    }
+
+
+def _bounded_rule(rule: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, Any]:
+    short: dict[str, Any] = _bounded_value(rule, _SHORT)
+    if "compared" in short:
+        ends = accumulate(size({"measures": [one]}) for one in short["compared"]["measures"])
+        kept = sum(end <= _COMPARED for end in ends)
+        short["compared"] |= {"measures": short["compared"]["measures"][:kept]}
+    return short | ({"unseen": short["unseen"][:_UNSEEN]} if "unseen" in short else {})
+
+
+def _bounded_value(value: Any, text: int, depth: int = 0) -> Any:
+    """Return JSON values with long texts, lists and dicts cut."""
+    if isinstance(value, str):
+        return _cut(value, text)
+    if isinstance(value, Mapping):
+        kept = list(value.items())[:_LIST] if depth < _BOUND_DEPTH else []
+        return {_cut(str(name), _SHORT): _bounded_value(item, text, depth + 1) for name, item in kept}
+    if isinstance(value, Sequence):
+        return [_bounded_value(item, text, depth + 1) for item in value[:_LIST]] if depth < _BOUND_DEPTH else []
+    return value
+
+
+RESULT, SAMPLES, VALID, LISTING = "result.json", "samples.parquet", "valid.json", "listing.npz"
+SCHEMA = "schema.yaml"
+RUNS, LATEST = ".datacheck", "latest"  # the folder of all runs; in it the link that says the name of the newest
+RESULT_FAMILY = "datacheck.result/"
+RESULT_FORMAT = f"{RESULT_FAMILY}1"
+PAGE = "report.html"  # of `report/`, which writes it into the finished folder
+PREVIEWS = "previews.json"  # of `preview/`, which writes it there, too
+PREVIEWS_FORMAT = "datacheck.previews/1"
+NAMES = (RESULT, SAMPLES, VALID, LISTING, SCHEMA)
+_REPORT = "; if nobody has changed the run, please report this"  # then the fault is ours
+
+
+def dump_json(value: object) -> bytes:
+    """Return JSON for people and programs: indented, keys in the order given, ends with a line feed."""
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY)
+
+
+# ------------------------------------------------------------------------------------------ result.json
+
+
+def result(report: Report) -> dict[str, Any]:
+    """Return ``datacheck.result/1``: what a report says, as JSON values of less than 1 MB; see `bounded`."""
+    said = {
+        "format": RESULT_FORMAT,
+        "run": report.run,
+        "dataset": report.dataset,
+        "schema": report.schema,
+        "verdict": {
+            "status": _status(report), "exit_code": report.exit_code, "counts": report.counts(), "valid": report.valid,
+        },
+        "rules": {v.code: _rule_json(v) for v in report.verdicts},
+        "findings": [_finding(f) for f in report.findings],
+        **({"suppressed": [_finding(f) for f in report.suppressed]} if report.suppressed else {}),
+        "unchecked": report.unchecked,
+        "crashes": report.crashes,
+        "files": {"samples": SAMPLES, "valid": VALID, "listing": LISTING, "schema": SCHEMA},
+    }  # fmt: skip
+    return bounded(said, lambda value: len(dump_json(value)))
+
+
+def _status(report: Report) -> str:
+    return {0: "pass", 1: "fail"}.get(report.exit_code, "crash")
+
+
+def _rule_json(verdict: RuleVerdict) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "name": verdict.name, "status": verdict.verdict.value, "level": verdict.level.value,
+        "severity": verdict.severity.value,
+    }  # fmt: skip
+    if verdict.verdict not in {Verdict.NOT_APPLICABLE, Verdict.OFF}:
+        said |= {"checked": verdict.checked, "failed": verdict.failed, "skipped": verdict.skipped}
+        said |= {"unseen": list(verdict.unseen)} if verdict.unseen else {}
+    said |= ({"why": verdict.why} if verdict.why else {}) | {"options": _with_lists(verdict.options)}
+    return said | ({"compared": dict(verdict.compared)} if verdict.compared else {})
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    share = finding.failed / finding.of if finding.of else 0.0
+    said = {
+        "id": finding.id,
+        "rule": finding.code,
+        "name": finding.name,
+        "severity": finding.severity.value,
+        "level": finding.level.value,
+        "fields": list(finding.fields),
+        "split": finding.split,
+        "kind": finding.kind,
+        "message": finding.message,
+        "failed": finding.failed,
+        "of": finding.of,
+        "share": round(share, 6),
+        "measured": _with_lists(finding.measured),
+        "expected": _with_lists(finding.expected),
+        "cause": _cause(finding.cause),
+        "examples": list(finding.examples),
+        "more": max(0, finding.failed - len(finding.examples)),
+        "hides": dict(sorted(finding.hides.items())),
+        "fix": finding.fix,
+    }
+    return said | ({"suppressed": finding.suppressed} if finding.suppressed else {})
+
+
+def _cause(cause: Cause | None) -> dict[str, Any] | None:
+    if cause is None:
+        return None
+    return {
+        "text": cause.text, "kind": cause.kind, "factor": cause.factor, "explains": cause.explains,
+        "alternatives": list(cause.alternatives),
+    }  # fmt: skip
+
+
+def _with_lists(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: list(v) if isinstance(v, set | frozenset | tuple) else v for name, v in values.items()}
+
+
+def valid(report: Report, table: Table, codes: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+    """Return ``datacheck.valid/1``: which samples of which listing not to train on and why, and of which only parts."""
+    return {
+        "format": "datacheck.valid/1",
+        "dataset": report.dataset["name"],
+        "listing": report.dataset["digest"],
+        "samples": len(table),
+        "valid": report.valid,
+        "excluded": {table.keys[i]: list(codes[i]) for i in compress(range(len(codes)), codes)},
+        "ranges": {
+            table.keys[row]: kept for row, kept in sorted(ranges([*report.findings, *report.suppressed]).items())
+        },
+    }
+
+
+def ranges(findings: Iterable[Finding]) -> dict[int, list[list[int]]]:
+    """Return of rows that fail in part only which steps to train on: ``[first, behind the last]``, in order.
+
+    Notes:
+        What several findings say of a row is all to hold.
+    """
+    found: dict[int, list[list[int]]] = {}
+    for rows, those in ((f.rows, f.ranges) for f in findings if f.ranges is not None):
+        for row, some in zip(rows.tolist(), those.tolist(), strict=True):
+            kept = [[first, stop] for first, stop in some if first < stop]
+            past = found.get(row, kept)
+            both = ([max(a, c), min(b, d)] for a, b in past for c, d in kept)
+            found[row] = [[first, stop] for first, stop in both if first < stop]
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ folder
+
+
+def run_in(folder: Path) -> Path | None:
+    """Return the finished run that a folder is, or the newest one in a folder of runs; None where there is none.
+
+    Raises:
+        StorageError: nobody may look into it.
+        UsageError: there is none but behind a link that no scan has made: who hands over a folder of runs would choose
+            what is read, and where a page is written.
+
+    Notes:
+        A folder that is named may be a link. One in a folder ``.datacheck`` is taken as those that scans make there.
+    """
+    elsewhere = None
+    for place in (folder / LATEST, folder):
+        if _is_file(place / RESULT, folder) and _is_file(place / SAMPLES, folder):
+            if (place == folder and place.absolute().parent.name != RUNS) or _leads_beside(place):
+                return place
+            elsewhere = elsewhere or place
+    if elsewhere is not None:
+        msg = f"{elsewhere}: is a link, but to no run beside it, as scans make them. Name the folder that it leads to."
+        raise UsageError(msg)
+    return None
+
+
+def _leads_beside(place: Path) -> bool:
+    """Tell whether a path is a folder, or a link that says the name of a folder beside it."""
+    try:
+        goal = place.readlink()
+    except OSError:
+        return folders.is_real(place)
+    return str(goal) == goal.name != ".." and folders.is_real(place.parent / goal)
+
+
+def _is_file(path: Path, folder: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except PermissionError as error:  # newer versions of Python call that no file
+        raise fsops.refused(error, folder) from error
+    except (OSError, ValueError):
+        return False
+
+
+def unread(folder: Path, error: Exception) -> DatacheckError:
+    """Return what to raise for a run that cannot be read: a refusal of the machine, else the run is damaged.
+
+    Args:
+        folder: as it was named.
+        error: what reading raised.
+    """
+    if isinstance(error, DamagedRunError):
+        return error
+    if isinstance(error, PermissionError):
+        return fsops.refused(error, error.filename or folder)
+    plain = isinstance(error, OSError | ValueError)
+    why = str(error) if plain else f"{type(error).__name__}: {error}"
+    msg = f"{folder}: this run cannot be read ({why[:200]}). Scan the data again{'' if plain else _REPORT}."
+    return DamagedRunError(msg)
+
+
+def check_crashes(crashes: Sequence[Mapping[str, str]], known: Sequence[Mapping[str, str]], folder: Path) -> None:
+    """Refuse the rows of an earlier run on which a rule fails: no scan writes such rows.
+
+    Args:
+        crashes: of rules.
+        known: of measurements, which the earlier run told, too.
+        folder: of the run that the rows come from.
+
+    Raises:
+        DamagedRunError: a built-in rule failed.
+    """
+    told = {crash["traceback"] for crash in known}
+    fresh = [c for c in crashes if ":" not in c["rule"] and c["traceback"] not in told]  # an own check may raise
+    if fresh:
+        why = fresh[0]["traceback"].strip().splitlines()[-1][:200]
+        msg = f"{folder}: rule {fresh[0]['rule']} fails on the rows of this run ({why}). Scan the data again{_REPORT}."
+        raise DamagedRunError(msg)
+
+
+@contextlib.contextmanager
+def reading(folder: Path) -> Iterator[None]:
+    """Raise errors from reading a finished run as `DamagedRunError`.
+
+    Args:
+        folder: as it was named.
+
+    Raises:
+        DamagedRunError: in the place of any error that is none of datacheck's own.
+        MemoryError: the machine has too little.
+    """
+    try:
+        yield
+    except (DatacheckError, MemoryError):
+        raise
+    except Exception as error:
+        raise unread(folder, error) from error
+
+
+def write_run(folder: Path, files: Mapping[str, bytes | memoryview | Path], descriptor: int) -> None:
+    """Write a run's files into a new folder; of a path a hard link to that file, or a copy.
+
+    Args:
+        folder: what it is called.
+        files: by name.
+        descriptor: the folder.
+
+    Raises:
+        OutOfSpaceError: the disk is full.
+        StorageError: another refusal; nothing is half-written under a final name.
+    """
+    for name, data in files.items():
+        if isinstance(data, Path):
+            fsops.link_or_copy(data, folder / name, descriptor)
+        else:
+            # later runs of the same data give the rows another name: nobody may write into them
+            mode = 0o444 if name == SAMPLES else 0o666
+            fsops.write_file(folder / name, data, mode=mode, folder=descriptor)
+    fsops.sync_directory(folder)
+
+
+Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Number = Annotated[float, Field(ge=-1e300, le=1e300)]
+Severities = Literal["error", "warning", "info"]
+Levels = Literal["file", "sample", "group", "dataset", "pair"]
+_DEEP = 64
+_LONGEST = 1_000  # characters
+
+
+def _shallow(value: Any) -> Any:
+    waiting, level = [value], 0
+    while waiting:
+        waiting = [one for each in waiting for one in _inner(each)]
+        level += 1
+        if level > _DEEP:
+            msg = f"more than {_DEEP} levels deep"
+            raise ValueError(msg)
+    return value
+
+
+def _inner(value: Any) -> Any:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def _shown(word: str) -> str:
+    if not word.isprintable() or word != " ".join(word.split()) or len(word) > _LONGEST:
+        msg = f"no word of at most {_LONGEST:,} characters that can be printed as it is"
+        raise ValueError(msg)
+    return word
+
+
+Word = Annotated[str, AfterValidator(_shown)]  # of ours, so that no output need spell it out
+Code = Word  # DC123; of an own check package.module:function, and what a plug-in calls its rule
+Time = Annotated[str, Field(pattern=r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\z")]
+Version = Annotated[str, Field(pattern=r"\A[0-9A-Za-z][0-9A-Za-z.!+_-]{0,63}\z")]
+Counts = dict[str, Count]
+Hidden = dict[Code, Count]
+Plain = Annotated[Any, AfterValidator(_shallow)]
+Named = Annotated[dict[str, Any], AfterValidator(_shallow)]
+_LAX = with_config(ConfigDict(extra="allow", strict=True, allow_inf_nan=False))
+
+
+@_LAX
+class _Named(TypedDict):
+    count: Count
+    ids: list[str]
+
+
+@_LAX
+class _Reference(TypedDict):
+    run: Word
+    folder: str
+
+
+@_LAX
+class _Since(TypedDict):
+    run: Word
+    started: Time
+    new: _Named
+    gone: _Named
+    other: list[Word]
+
+
+@_LAX
+class _Run(TypedDict):
+    id: Word
+    started: Time
+    seconds: Annotated[float, Field(ge=0, le=1e12)]
+    version: Version
+    command: str
+    fail_on: Literal["error", "warning", "never"]
+    kept_files: Count
+    kept_samples: Count
+    level: NotRequired[Literal["structure", "numeric", "deep"]]
+    tokenized: NotRequired[Count]
+    rule_seconds: NotRequired[dict[Code, Number]]
+    allow_unread: NotRequired[bool]
+    rescored: NotRequired[Word]
+    reference: NotRequired[_Reference]
+    since: NotRequired[_Since]
+
+
+@_LAX
+class _Started(TypedDict):
+    started: Time
+
+
+@_LAX
+class Began(TypedDict):
+    """Of ``result.json`` when the run began."""
+
+    run: _Started
+
+
+@_LAX
+class _Samples(TypedDict):
+    listed: Count
+    checked: Count
+    unreadable: Count
+    skipped: Count
+
+
+@_LAX
+class _Split(TypedDict):
+    samples: Count
+    valid: Count
+
+
+@_LAX
+class _Unread(TypedDict):
+    format: str
+    files: Count
+    bytes: Count
+    first: str
+
+
+@_LAX
+class _Read(TypedDict):
+    bytes: Count
+    opened: Count
+    partly: Count
+    left: Count
+    fields: Count
+    fields_read: Count
+    unread: list[_Unread]
+
+
+@_LAX
+class _Dataset(TypedDict):
+    name: str
+    root: str
+    digest: Word
+    files: Count
+    bytes: Count
+    samples: _Samples
+    splits: dict[str, _Split]
+    read: NotRequired[_Read]
+
+
+@_LAX
+class _Schema(TypedDict):
+    name: str
+    digest: Word
+
+
+@_LAX
+class _Severities(TypedDict):
+    error: Count
+    warning: Count
+    info: Count
+
+
+@_LAX
+class _Verdict(TypedDict):
+    status: Literal["pass", "fail", "crash"]
+    exit_code: Literal[0, 1, 4]
+    counts: _Severities
+    valid: Count
+
+
+@_LAX
+class _Sides(TypedDict):
+    here: Number
+    reference: Number
+
+
+@_LAX
+class _Class(TypedDict):
+    name: str
+    here: Number
+    reference: Number
+
+
+@_LAX
+class _Curve(TypedDict):
+    at: Annotated[list[Number], Field(min_length=1, max_length=128)]
+    here: Annotated[list[Count], Field(min_length=1, max_length=128)]
+    reference: Annotated[list[Count], Field(min_length=1, max_length=128)]
+    ks: Number
+    ks_at: Number
+
+
+@_LAX
+class _Compared(TypedDict):
+    field: str
+    measure: str
+    unit: str
+    split: str
+    effect: Number
+    drifted: bool
+    q: Number | None
+    chance: Number | None
+    samples: _Sides
+    groups: _Sides
+    median: NotRequired[_Sides]
+    curve: NotRequired[_Curve]
+    classes: NotRequired[list[_Class]]
+
+
+@_LAX
+class _Measures(TypedDict):
+    count: Count
+    drifted: Count
+    measures: list[_Compared]
+
+
+@_LAX
+class _Rule(TypedDict):
+    name: str
+    status: Literal["pass", "fail", "skip", "crash", "not_applicable", "off"]
+    level: Levels
+    severity: Severities
+    options: Named
+    checked: NotRequired[Count]
+    failed: NotRequired[Count]
+    skipped: NotRequired[Hidden]
+    unseen: NotRequired[list[str]]
+    why: NotRequired[str]
+    compared: NotRequired[_Measures]
+
+
+@_LAX
+class _Cause(TypedDict):
+    text: str
+    kind: str
+    factor: Number | None
+    explains: Count | None
+    alternatives: list[str]
+
+
+@_LAX
+class _Finding(TypedDict):
+    id: str
+    rule: Code
+    name: str
+    severity: Severities
+    level: Levels
+    fields: list[str]
+    split: str
+    kind: str
+    message: str
+    failed: Count
+    of: Count
+    share: Annotated[float, Field(ge=0, le=1)]
+    measured: Named
+    expected: Named
+    cause: _Cause | None
+    examples: list[str]
+    more: Count
+    hides: Hidden
+    fix: str
+    suppressed: NotRequired[str]
+
+
+@_LAX
+class _Crash(TypedDict):
+    rule: Code
+    at: str
+    traceback: str
+
+
+@_LAX
+class Result(TypedDict):
+    """``result.json``."""
+
+    format: str
+    run: _Run
+    dataset: _Dataset
+    schema: _Schema
+    verdict: _Verdict
+    rules: dict[Code, _Rule]
+    findings: list[_Finding]
+    unchecked: list[str]
+    crashes: list[_Crash]
+    suppressed: NotRequired[list[_Finding]]
+    left_out: NotRequired[Counts]
+
+
+Steps = Annotated[list[Count], Field(min_length=2, max_length=2)]
+
+
+@_LAX
+class Valid(TypedDict):
+    """``valid.json``."""
+
+    format: NotRequired[Literal["datacheck.valid/1"]]
+    excluded: dict[str, list[str]]
+    ranges: NotRequired[dict[str, list[Steps]]]
+
+
+@_LAX
+class _Drawn(TypedDict):
+    key: str
+    split: str
+    fields: list[Named]
+
+
+@_LAX
+class _Overlay(TypedDict):
+    field: str
+
+
+@_LAX
+class Previews(TypedDict):
+    """``previews.json``."""
+
+    format: str
+    samples: list[_Drawn]
+    findings: dict[str, list[Count]]
+    left_out: list[str]
+    overlays: NotRequired[list[_Overlay]]
+
+
+Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
+Noted = Annotated[tuple[str, str, str, StrictBool, str, Named], Field(strict=False)]  # JSON has no tuples
+
+
+@_LAX
+class _Measuring(TypedDict):
+    measure: str
+    key: str
+    traceback: str
+
+
+@_LAX
+class Head(TypedDict):
+    """The head of ``listing.npz``."""
+
+    format: str
+    key: str
+    measured: list[Plain]
+    root: str
+    roots: dict[str, str]
+    only: str | None
+    skipped: list[Pair]
+    undeclared: list[str]
+    splits: list[str]
+    notes: list[Noted]
+    compared: bool
+    whole: bool
+    crashes: list[_Measuring]
+    deaths: list[_Crash]
+    pairs: dict[str, list[str]]
+
+
+RESULT_BYTES = 64 * MIB  # a scan writes less than 1 MB unless messages are long
+VALID_BYTES, VALID_BYTES_EACH = 4 * MIB, 4096  # and so many for each sample
+PREVIEWS_BYTES = 32 * MIB  # a scan writes at most 1.5 MB
+HEAD_BYTES, HEAD_BYTES_EACH = 64 * MIB, 4096  # of listing.npz; and so many for each sample and file
+_VALUES_EACH = 32
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _checked(kind: Any, value: Any, name: str) -> Any:
+    """Return a value of which every part is of the type that a run writes.
+
+    Raises:
+        ValueError: one is not; the message names the first.
+    """
+    try:
+        _adapter(kind).validate_python(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        msg = f"{name} is damaged: {where or 'it'}: {first['msg']}"
+        raise ValueError(msg) from None
+    return value
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """Return the result.json of a run.
+
+    Raises:
+        OSError: it is missing, no regular file, or larger than a scan writes it.
+        ValueError: it is damaged, or of another format.
+    """
+    said = read_json(folder / RESULT, RESULT_BYTES, links=False)
+    found = said.get("format") if isinstance(said, dict) else None
+    if found != RESULT_FORMAT:
+        msg = f"{RESULT} is of format {str(found)[:40]!r}, and this datacheck reads {RESULT_FORMAT!r}"
+        raise ValueError(msg)
+    result: dict[str, Any] = _checked(Result, said, RESULT)
+    verdict = result["verdict"]
+    crashed = bool(result["crashes"]) or "crashes" in result.get("left_out", {})
+    if {"pass": 0, "fail": 1, "crash": 4}[verdict["status"]] != verdict["exit_code"] or crashed != (
+        verdict["status"] == "crash"
+    ):
+        msg = f"{RESULT} is damaged: verdict.status, verdict.exit_code and crashes contradict one another"
+        raise ValueError(msg)
+    return result
+
+
+def read_started(folder: Path) -> str:
+    """Return when a run began, as text.
+
+    Raises:
+        OSError, ValueError: as of `read_result`.
+    """
+    said = read_json(folder / RESULT, RESULT_BYTES, links=False)
+    started: str = _checked(Began, said, RESULT)["run"]["started"]
+    return started
+
+
+def read_valid(folder: Path, samples: int) -> dict[str, Any]:
+    """Return the valid.json of a run of so many samples.
+
+    Raises:
+        OSError, ValueError: as of `read_result`.
+    """
+    limit = VALID_BYTES + VALID_BYTES_EACH * samples
+    said = read_json(folder / VALID, limit, VALUES + _VALUES_EACH * samples, links=False)
+    found: dict[str, Any] = _checked(Valid, said, VALID)
+    return found
+
+
+def read_previews(folder: Path) -> dict[str, Any] | None:
+    """Return the previews.json of a run; None where there is none that can be read."""
+    try:
+        said = read_json(folder / PREVIEWS, PREVIEWS_BYTES, links=False)
+        found: dict[str, Any] = _checked(Previews, said, PREVIEWS)
+    except (OSError, ValueError):  # none were made, or somebody wrote into the file
+        return None
+    return found if found["format"] == PREVIEWS_FORMAT else None
+
+
+def read_schema(folder: Path) -> Schema:
+    """Return the schema of a run, whose file names no other files and whose code is not imported.
+
+    Raises:
+        SchemaError: it cannot be read, or is wrong.
+    """
+    from datacheck.schema.load import parse_schema, read_text  # noqa: PLC0415  YAML is not needed with a Schema
+
+    path = folder / SCHEMA
+    return parse_schema(read_text(path, links=False), str(path), files=False)
+
+
+def parse_head(data: bytes, rows: int) -> dict[str, Any]:
+    """Return the JSON of a listing.npz of so many rows: samples and files.
+
+    Raises:
+        ValueError: it is larger than a scan writes it, or damaged.
+    """
+    limit = HEAD_BYTES + HEAD_BYTES_EACH * rows
+    if len(data) > limit:
+        msg = f"the head of {LISTING} has {len(data):,} bytes; at most {limit:,} are read"
+        raise ValueError(msg)
+    said: dict[str, Any] = _checked(Head, parse_json(data, VALUES + _VALUES_EACH * rows), f"the head of {LISTING}")
+    return said

@@ -1,0 +1,340 @@
+"""The shape grammar of schemas: ``[T, 7]``, ``[P, 3]``, ``[]``; names are axes, integers are sizes."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+
+from datacheck.schema.patterns import Expression
+
+Dim = int | str
+_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_PRODUCT = re.compile(r"(\d+)[xX*](\d+)")
+
+
+def _is_dim(value: object) -> bool:
+    if isinstance(value, int):
+        return not isinstance(value, bool) and value >= 0
+    return isinstance(value, str) and _NAME.match(value) is not None
+
+
+def parse_dim(value: object) -> Dim:
+    """Return one axis: a size of 0 or more, or a name.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if isinstance(value, int | str) and _is_dim(value):
+        return value
+    msg = f"cannot read axis {value!r}; axes are names or integers of 0 or more"
+    raise ValueError(msg)
+
+
+SAMPLES = "samples"  # as a count: how many samples the file holds
+SUM = "sum "  # before an axis: its sizes added up over the samples of the file
+
+
+def parse_count(value: object) -> Dim:
+    """Return what an attribute counts: a number, an axis, ``samples``, or ``sum T``.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if isinstance(value, str) and value.startswith(SUM) and _is_dim(axis := value.removeprefix(SUM).strip()):
+        return SUM + axis
+    try:
+        return parse_dim(value)
+    except ValueError as error:
+        msg = f"{error}; an attribute may also count samples, or sum T (an axis added up over them)"
+        raise ValueError(msg) from error
+
+
+def parse_shape(value: object) -> object:
+    """Return a list of axes as a tuple; what is not a list passes through to the type check.
+
+    Raises:
+        ValueError: an item is no axis; the message shows the whole shape and, for ``4x4``, what was meant.
+    """
+    if not isinstance(value, list | tuple):
+        return value
+    for item in value:
+        if not _is_dim(item):
+            msg = f"cannot read axis {item!r} in {shows(value)}; axes are names or integers of 0 or more"
+            meant = [_PRODUCT.fullmatch(v) if isinstance(v, str) else None for v in value]
+            if isinstance(item, str) and _PRODUCT.fullmatch(item):
+                sizes = [s for v, m in zip(value, meant, strict=True) for s in ([m[1], m[2]] if m else [v])]
+                msg += f". Did you mean {shows(sizes)}?"
+            raise ValueError(msg)
+    return tuple(value)
+
+
+def shows(dims: Sequence[object]) -> str:
+    """Return a shape as a person writes it."""
+    return "[" + ", ".join(map(str, dims)) + "]"
+
+
+LENGTH: dict[str, float] = {"m": 1.0, "cm": 0.01, "mm": 0.001, "in": 0.0254, "ft": 0.3048}
+ANGLE: dict[str, float] = {"rad": 1.0, "deg": math.pi / 180}
+TIME: dict[str, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+OTHER: frozenset[str] = frozenset({"px", "1"})
+UNITS: frozenset[str] = frozenset({*LENGTH, *ANGLE, *TIME, *OTHER})
+
+FRAMES: frozenset[str] = frozenset(
+    {"camera_opengl", "camera_opencv", "world", "object", "robot_base", "sensor", "root_relative"}
+)
+CENTRES: frozenset[str] = frozenset({"no", "root", "centroid", "box", "xy"})
+
+SKELETONS: frozenset[str] = frozenset(
+    {"mano21", "mano21_ho3d", "mano21_openpose"}
+)  # their bones are known to the rules
+
+ROBOTS: frozenset[str] = frozenset({"panda", "leap"})  # their joint limits are known to the rules
+
+SPATIAL_ROLES: frozenset[str] = frozenset({"points", "joints", "position"})
+JOINT_NAMES, JOINT_COUNTS = r"joint|keypoint|landmark|kpt|skelet", range(14, 71)  # what skeletons are called, and have
+POINT_NAMES = r"point|xyz|cloud|^pc|_pc|coord|vert|scan"
+RATE_NAMES = (
+    r"(?:^|_|q)(?:vel(?:$|_|oc)|acc(?:$|_|el)|torque|effort|force|wrench)|_(?:cos|sin)$"  # of joints, and no places
+)
+PACE_NAMES = (
+    r"(?:^|[./])(?:(?:sampl\w*_?|frame_?)?(?:rate|freq(?:uency)?)|fps|hz|sr|dt|frame_?time)$"  # of a whole recording
+)
+
+ROLES: frozenset[str] = SPATIAL_ROLES | {
+    "pose", "rotvec", "quaternion", "transform", "action", "joint_angle", "image", "depth", "color", "normal",
+    "segment", "class", "instance", "mask", "flag", "intrinsics", "text", "chat", "tokens", "labels", "faces",
+    "shape", "timestamp", "reward", "value", "captions", "id", "gripper", "done", "boxes", "video", "ground_truth",
+}  # fmt: skip
+
+
+def factor(unit: str) -> float:
+    """Return what one `unit` is in the base unit of its kind (metre, radian, second); 1 for pixels and counts."""
+    for kind in (LENGTH, ANGLE, TIME):
+        if unit in kind:
+            return kind[unit]
+    return 1.0
+
+
+DTYPES: frozenset[str] = frozenset(
+    {"bool", "float16", "float32", "float64", "text", "json"}
+    | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+)
+
+
+_LONGEST, _MOST = 40, 400  # characters of a word, and words, among which one is looked for that was meant
+
+
+def meant(word: object, known: Iterable[str]) -> str:
+    """Return `` Did you mean 'x'?`` for the nearest known word, or "" where none is near.
+
+    Notes:
+        Ties go to the last in sorted order. Of long words, and of many, none is near: comparing takes quadratic time.
+    """
+    lowered = {k.lower(): k for k in sorted(k for k in known if len(k) <= _LONGEST)[:_MOST]}
+    text = str(word).lower()
+    near = difflib.get_close_matches(text, list(lowered), n=1, cutoff=0.6) if len(text) <= _LONGEST else []
+    return f". Did you mean {lowered[near[0]]!r}?" if near else ""
+
+
+class Range(BaseModel):
+    """A closed interval, written ``low..high``; either side may be left open."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    low: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        return f"{_number(self.low)}..{_number(self.high)}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else repr(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(value)
+
+
+def _end(text: str, whole: str) -> float | None:
+    if not text.strip():
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        msg = f"{whole!r} is not a range; write low..high, for example 0.02..0.4"
+        raise ValueError(msg)
+    return value
+
+
+def _range(value: object) -> Range:
+    if isinstance(value, Range):
+        return value
+    if not isinstance(value, str) or ".." not in value:
+        msg = f"{value!r} is not a range; write low..high, for example 0.02..0.4"
+        raise ValueError(msg)
+    low, _, high = value.partition("..")
+    parsed = Range(low=_end(low, value), high=_end(high, value))
+    if parsed.low is None and parsed.high is None:
+        msg = f"{value!r} has no end; a range needs at least one, for example 0.02..0.4 or 10.."
+        raise ValueError(msg)
+    if parsed.low is not None and parsed.high is not None and parsed.low > parsed.high:
+        swapped = Range(low=parsed.high, high=parsed.low)
+        msg = f"low end {parsed.low:g} is above high end {parsed.high:g}. Did you mean {swapped}?"
+        raise ValueError(msg)
+    return parsed
+
+
+def _share(value: object) -> float:
+    number: object = value
+    if isinstance(value, str) and re.fullmatch(r"\d+(\.\d*)?%", value):
+        number = float(value[:-1]) / 100
+    if isinstance(number, int | float) and not isinstance(number, bool) and 0 <= number <= 1:
+        return float(number)
+    msg = f"{value!r} is not a share; write 0.005 or 0.5%, from 0 to 100%"
+    raise ValueError(msg)
+
+
+def one_of(known: frozenset[str], what: str) -> BeforeValidator:
+    """Return the validator of a closed list of words; None passes."""
+
+    def check(value: object) -> object:
+        if value is None or (isinstance(value, str) and value in known):
+            return value
+        near = meant(value, known)
+        msg = f"{value!r} is not a known {what}" + (near or f"; known are {', '.join(sorted(known))}")
+        raise ValueError(msg)
+
+    return BeforeValidator(check)
+
+
+def word_off(value: object) -> object:
+    """Return "off" for the False that YAML 1.1 makes of a bare ``off``."""
+    return "off" if value is False else value
+
+
+def word_no(value: object) -> object:
+    """Return "no" for the False that YAML 1.1 makes of a bare ``no``."""
+    return "no" if value is False else value
+
+
+def _strings(value: object) -> object:
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+def as_tuple(value: object) -> object:
+    """Return a list as a tuple; anything else as it is."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _classes(value: object) -> int | Range | tuple[int, ...] | None:
+    if value is None or isinstance(value, Range):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    if isinstance(value, list | tuple) and value and all(_is_int(v) for v in value):
+        return tuple(value)
+    if isinstance(value, str) and ".." in value:
+        return _range(value)
+    msg = f"{value!r} says no classes; write a count (20), a range (0..40) or a list ([1, 3, 7])"
+    raise ValueError(msg)
+
+
+def _shows_classes(value: Any) -> Any:
+    return str(value) if isinstance(value, Range) else list(value) if isinstance(value, tuple) else value
+
+
+def _must_be(value: object) -> object:
+    if value is None or isinstance(value, bool | int):
+        return value
+    msg = f"{value!r} cannot be required; allowed are true, false or an integer"
+    raise ValueError(msg)
+
+
+def _lists(value: object) -> object:
+    paths = value.items() if isinstance(value, dict) else [("", value)]
+    if value is None or (paths and all(isinstance(part, str) for pair in paths for part in pair)):
+        return value
+    msg = (
+        f"{value!r} names no lists; write a pattern ('{{split}}.txt') or a file for each split ({{val: val_list.txt}})"
+    )
+    raise ValueError(msg)
+
+
+def _list_files(value: str | dict[str, str]) -> str | dict[str, str]:
+    for path in value.values() if isinstance(value, dict) else [value]:
+        _file(path)
+    return value
+
+
+def _regex(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            Expression(value)
+        except ValueError as error:
+            msg = f"{value!r} is not a regular expression that can be used: it {error}"
+            raise ValueError(msg) from error
+    return value
+
+
+def _file(value: str) -> str:
+    if "\0" in value:
+        msg = f"{value!r} holds the character NUL, which no name of a file can have; leave it out"
+        raise ValueError(msg)
+    return value
+
+
+_PART = re.compile(r"^([A-Za-z_][\w]*)(?::([1-9]\d{0,6}))?$")
+
+
+def parse_columns(text: str) -> dict[str, tuple[int, int]]:
+    """Return {name: (start, stop)} of ``"pos:3 quat:4 flag"`` (a bare name is one column).
+
+    Raises:
+        ValueError: a part is not ``name`` or ``name:count``, or a name stands twice.
+    """
+    parts: dict[str, tuple[int, int]] = {}
+    start = 0
+    for word in text.split():
+        match = _PART.match(word)
+        if match is None:
+            msg = f"cannot read {word!r} in {text!r}; columns are written name or name:count, for example pos:3 quat:4"
+            raise ValueError(msg)
+        if match[1] in parts:
+            msg = f"{match[1]!r} stands twice in {text!r}; each column needs a name of its own"
+            raise ValueError(msg)
+        stop = start + int(match[2] or 1)
+        parts[match[1]] = (start, stop)
+        start = stop
+    if not parts:
+        msg = "no column named; columns are written name or name:count, for example pos:3 quat:4"
+        raise ValueError(msg)
+    return parts
+
+
+def _columns(value: object) -> object:
+    if isinstance(value, str):
+        parse_columns(value)
+    return value
+
+
+Interval = Annotated[Range, BeforeValidator(_range), PlainSerializer(str, return_type=str)]
+Share = Annotated[float, BeforeValidator(_share)]
+Counts = Annotated[Dim, BeforeValidator(parse_count)]
+Shape = Annotated[tuple[Dim, ...], BeforeValidator(parse_shape)]
+Strings = Annotated[tuple[str, ...], BeforeValidator(_strings)]
+File = Annotated[str, AfterValidator(_file)]
+Files = Annotated[tuple[File, ...], BeforeValidator(_strings)]
+Classes = Annotated[
+    int | Range | tuple[int, ...], BeforeValidator(_classes), PlainSerializer(_shows_classes, return_type=Any)
+]
+MustBe = Annotated[bool | int, BeforeValidator(_must_be)]
+Lists = Annotated[str | dict[str, str], BeforeValidator(_lists), AfterValidator(_list_files)]
+Columns = Annotated[str, BeforeValidator(_columns)]
+Regex = Annotated[str, BeforeValidator(_regex)]

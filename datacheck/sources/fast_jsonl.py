@@ -1,0 +1,425 @@
+"""Lines of JSON that are all alike, cut at their quotes: a few passes over the bytes prove what each line holds.
+
+A parser looks at every byte and asks what it may be. Where programs have written the lines, all that differs is what
+stands between quotes; the rest is told at once for all lines. What is not proven here is left to a parser.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from datacheck.model.chats import Messages, column_of, strings_of
+from datacheck.model.sample import Column
+from datacheck.sources.fields import FieldMap
+
+Array = np.ndarray[Any, Any]
+
+_EIGHT = 8  # bytes that are compared as one number
+_THREE = 3  # bytes before the last one of a character have most to say of it
+_QUOTE, _BACKSLASH, _SPACE = ord('"'), ord("\\"), ord(" ")
+_GONE = 0xFF  # in the place of a backslash that is to go; UTF-8 has no such byte
+_MASKS = np.array([(1 << 8 * size) - 1 for size in range(_EIGHT + 1)], np.uint64)
+_MEANT = np.zeros(256, np.uint8)
+_MEANT[[*b'"\\/bfnrt']] = [*b'"\\/\b\f\n\r\t']
+
+
+_SPACING = ((b", ", b": "), (b",", b":"))  # as Python's json writes by default, and as most others do
+
+
+@dataclass(frozen=True, eq=False)
+class Strings:
+    """What stands between the quotes of some lines.
+
+    Shapes:
+        begins, ends: int64 (strings), places in `octets`
+        eight: as of `eights`
+
+    Args:
+        octets: the bytes of the lines; behind a backslash stands what it means, in its own place 0xFF.
+        gone: where these are: int64, ascending.
+    """
+
+    octets: Array
+    eight: Array
+    begins: Array
+    ends: Array
+    gone: Array
+
+    def eight_bytes(self, at: int) -> Array:
+        """Return the bytes [at, at + 8) of each as one number, 0 for those behind its end: uint64 (strings)."""
+        found: Array = self.eight[self.begins + at] & _MASKS[np.clip(self.ends - self.begins - at, 0, _EIGHT)]
+        return found
+
+    def array(self) -> Any:
+        """Return what they say, one behind the other: Arrow's binary (strings), with no other bytes in between."""
+        import pyarrow as pa  # noqa: PLC0415  what only large files should pay
+
+        begins, ends, lengths = self.begins, self.ends, self.ends - self.begins
+        if len(self.gone):  # what is kept of each string lies in several pieces
+            owners = np.searchsorted(begins, self.gone, side="right") - 1
+            inside = (owners >= 0) & (self.gone < ends[owners])
+            gone = self.gone[inside]
+            lengths = lengths - np.bincount(owners[inside], minlength=len(begins))
+            begins, ends = (np.sort(np.concatenate(both), kind="stable") for both in ((begins, gone + 1), (ends, gone)))
+        places = np.zeros(2 * len(begins) + 1, np.int32)  # every second piece lies between two that are kept
+        places[1::2], places[2::2] = begins, ends
+        pieces = _binary(pa, places, pa.py_buffer(self.octets))
+        kept = _kernel()("array_take", [pieces, pa.array(np.arange(1, len(pieces), 2))])
+        return _binary(pa, np.append(0, np.cumsum(lengths)).astype(np.int32), kept.buffers()[2])
+
+
+@cache
+def _kernel() -> Any:
+    """Return what calls Arrow's functions by name; its public place makes 300 of Python first, in 0.05 s."""
+    try:
+        from pyarrow._compute import call_function  # noqa: PLC0415  as above
+    except ImportError:  # it is nobody's promise
+        from pyarrow.compute import call_function  # noqa: PLC0415
+    return call_function
+
+
+def _binary(pa: Any, places: Array, octets: Any) -> Any:
+    return pa.BinaryArray.from_buffers(pa.binary(), len(places) - 1, [None, pa.py_buffer(places), octets])
+
+
+def text_strings(data: bytes, count: int, names: Sequence[str]) -> dict[str, Strings] | None:
+    """Return the texts of lines that hold nothing but these, all in one order.
+
+    Args:
+        data: whole lines; the last need not have an end.
+        count: how many.
+        names: the keys of a line.
+
+    Returns:
+        By key the texts of the lines; None where the lines are not proven to be such, or are no JSON.
+    """
+    lines = _Lines.of(data, count, names)
+    if lines is None or len(lines.quotes) != 4 * len(names) * count:
+        return None
+    quotes = lines.quotes.reshape(count, -1)
+    keys = [data[begin + 1 : end] for begin, end in quotes[0].reshape(-1, 4)[:, :2].tolist()]
+    if sorted(keys) != sorted(map(_encoded, names)):
+        return None
+    begins, ends = quotes[:, 2::4], quotes[:, 3::4]
+    colon, comma = lines.colon, lines.comma
+    first = b'{"' + keys[0] + b'"' + colon + b'"'
+    alike = all(
+        lines.between(ends[:, place - 1], begins[:, place], b'"' + comma + b'"' + key + b'"' + colon + b'"')
+        for place, key in enumerate(keys) if place
+    )  # fmt: skip
+    alike = alike and lines.between(ends[:-1, -1], begins[1:, 0], b'"}\n' + first)
+    if not (alike and data.startswith(first) and lines.ends_with(b'"}')):
+        return None
+    found = {key: lines.strings(begins[:, place] + 1, ends[:, place]) for place, key in enumerate(keys)}
+    return {name: found[_encoded(name)] for name in names}
+
+
+def chat_strings(data: bytes, count: int, name: str) -> tuple[Array, Strings, Strings] | None:
+    """Return the messages of lines that hold one chat and nothing else, each message a role and a content.
+
+    Shapes:
+        returns: int64 (lines) [messages]; (messages) roles; (messages) contents
+
+    Args:
+        data, count: as for `text_strings`.
+        name: the key of a line.
+
+    Returns:
+        None where the lines are not proven to be such, or are no JSON.
+    """
+    lines = _Lines.of(data, count, [name])
+    if lines is None or len(lines.quotes) < 10 * count:
+        return None
+    colon, comma = lines.colon, lines.comma
+    role = b'{"role"' + colon + b'"'
+    first = b'{"' + _encoded(name) + b'"' + colon + b"[" + role
+    stops = np.flatnonzero(lines.octets[np.minimum(lines.quotes[1::2] + 2, len(data) - 1)] == ord("]")) + 1  # strings
+    sizes = np.diff(stops, prepend=0)
+    if len(stops) != count or 2 * stops[-1] != len(lines.quotes) or not bool(((sizes % 4 == 1) & (sizes > 1)).all()):
+        return None
+    counts = sizes // 4
+    place = 8 * np.arange(int(counts.sum())) + 2 * np.repeat(np.arange(count), counts)  # of the quote of each key
+    roles, contents = ((lines.quotes[place + at], lines.quotes[place + at + 1]) for at in (4, 8))
+    begins = np.cumsum(counts) - counts
+    inner = np.ones(len(place), bool)
+    inner[begins] = False
+    inner, outer = np.flatnonzero(inner), begins[1:]
+    alike = (
+        lines.between(roles[1], contents[0], b'"' + comma + b'"content"' + colon + b'"')
+        and lines.between(contents[1][inner - 1], roles[0][inner], b'"}' + comma + role)
+        and lines.between(contents[1][outer - 1], roles[0][outer], b'"}]}\n' + first)
+    )
+    if not (alike and data.startswith(first) and lines.ends_with(b'"}]}')):
+        return None
+    return counts, lines.strings(roles[0] + 1, roles[1]), lines.strings(contents[0] + 1, contents[1])
+
+
+def _encoded(name: str) -> bytes:
+    return name.encode("utf-8", "surrogatepass")
+
+
+@dataclass(frozen=True, eq=False)
+class _Lines:
+    """Some lines without a control character in a string, in UTF-8, and where their quotes are.
+
+    Shapes:
+        quotes: int64 (quotes), those that begin and end strings
+
+    Args:
+        data: their bytes; `octets` and `gone` as of `Strings`, `eight` as of `eights`.
+        comma, colon: how entries and their values are set apart, as far as the first line tells.
+    """
+
+    data: bytes
+    octets: Array
+    eight: Array
+    gone: Array
+    quotes: Array
+    comma: bytes
+    colon: bytes
+
+    @staticmethod
+    def of(data: bytes, count: int, names: Sequence[str]) -> _Lines | None:
+        """Return lines cut at their quotes, None of what is no JSON, or not as it is mostly written.
+
+        Notes:
+            Line feeds and other control characters: as many as there are lines, so that none is in a string, if only
+            each line ends with one.
+        """
+        spacing = next((two for two in _SPACING if _head(data).startswith(two[1] + b'"', 1)), None)
+        spacing = spacing or next((two for two in _SPACING if _head(data).startswith(two[1] + b"[", 1)), None)
+        if spacing is None or any(character in '"\\' for name in names for character in name):
+            return None
+        around = _around(data)
+        octets, padded = around[_THREE : _THREE + len(data)], around[_THREE:]
+        if np.count_nonzero(octets < _SPACE) != count - (not data.endswith(b"\n")) or not _is_utf8(around, data):
+            return None
+        gone = np.zeros(0, np.int64)
+        if b"\\" in data:
+            found = _escapes(padded)
+            if found is None:
+                return None
+            gone, meant = found
+            padded[gone], padded[gone + 1] = _GONE, _SPACE  # a quote behind a backslash ends nothing
+        quotes = np.flatnonzero(octets == _QUOTE)
+        if len(gone):
+            padded[gone + 1] = meant
+        return None if len(quotes) % 2 else _Lines(data, octets, eights(padded), gone, quotes, *spacing)
+
+    def strings(self, begins: Array, ends: Array) -> Strings:
+        """Return what stands in these places."""
+        return Strings(self.octets, self.eight, begins, ends, self.gone)
+
+    def between(self, ends: Array, begins: Array, word: bytes) -> bool:
+        """Tell whether this word stands from each of these quotes to the other of it."""
+        if not bool((begins - ends == len(word) - 1).all()):
+            return False
+        pieces = ((at, word[at : at + _EIGHT]) for at in range(0, len(word), _EIGHT))
+        return all(
+            bool((self.eight[ends + at] & _MASKS[len(piece)] == np.uint64(int.from_bytes(piece, "little"))).all())
+            for at, piece in pieces
+        )
+
+    def ends_with(self, word: bytes) -> bool:
+        """Tell whether this is what stands from the last quote on, a line feed or not behind it."""
+        return self.data[self.quotes[-1] :].removesuffix(b"\n") == word
+
+
+def _head(data: bytes) -> bytes:
+    """Return what follows the first key of some lines, from its last quote on."""
+    end = data.find(b'"', 2)
+    return data[end : end + _EIGHT]
+
+
+def _escapes(octets: Array) -> tuple[Array, Array] | None:
+    r"""Return where the backslashes are that say something of the byte behind them, and what is meant by it.
+
+    Returns:
+        int64 (escapes); uint8 (escapes). None where one is no JSON, or the number of a character (``\u0041``).
+    """
+    places = np.flatnonzero(octets == _BACKSLASH)
+    beside = np.diff(places) == 1
+    if beside.any():  # in a row of them every second one is meant by the one before it
+        order = np.arange(len(places))
+        heads = np.maximum.accumulate(np.where(np.append(True, ~beside), order, 0))
+        places = places[(order - heads) % 2 == 0]
+    meant = _MEANT[octets[places + 1]]
+    return (places, meant) if meant.all() else None
+
+
+def eights(padded: Array) -> Array:
+    """Return the 8 bytes from each place on, as one number, little-endian: uint64 (bytes - 7), a view."""
+    return np.ndarray(len(padded) - _EIGHT + 1, "<u8", padded.data, 0, (1,))
+
+
+def is_utf8(data: bytes) -> bool:
+    """Tell whether bytes are UTF-8 as RFC 3629 has it: shortest forms only, no surrogates, nothing above U+10FFFF."""
+    return _is_utf8(_around(data), data)
+
+
+def _around(data: bytes) -> Array:
+    """Return bytes with zeros around them, so that those beside each one can be looked at together."""
+    around = np.empty(_THREE + len(data) + 2 * _EIGHT, np.uint8)
+    around[:_THREE] = around[_THREE + len(data) :] = 0
+    around[_THREE : _THREE + len(data)] = np.frombuffer(data, np.uint8)
+    return around
+
+
+def _is_utf8(around: Array, data: bytes) -> bool:
+    if data.isascii():
+        return True
+    octets = around[: _THREE + len(data) + 1]
+    top = int(octets.max())
+    if top > 0xF4 or b"\xc0" in data or b"\xc1" in data:
+        return False
+    wanted, part = octets[2:-1] >= 0xC0, octets[1:-2] >= 0xE0  # every byte behind such a one is 0x80 to 0xBF
+    np.logical_or(wanted, part, out=wanted)
+    if top >= 0xF0:
+        np.logical_or(wanted, np.greater_equal(octets[:-3], 0xF0, out=part), out=wanted)
+    np.less(octets[3:].view(np.int8), -0x40, out=part)
+    if np.not_equal(wanted, part, out=part).any():  # and no other is
+        return False
+    edges = ((0xE0, 0xA0, 0xBF), (0xED, 0x80, 0x9F), (0xF0, 0x90, 0xBF), (0xF4, 0x80, 0x8F))
+    return all(_follow(octets, *edge) for edge in edges if bytes(edge[:1]) in data)
+
+
+def _follow(octets: Array, lead: int, low: int, high: int) -> bool:
+    """Tell whether all bytes behind a lead lie in a range."""
+    behind = octets[np.flatnonzero(octets == lead) + 1]
+    return bool(((behind >= low) & (behind <= high)).all())
+
+
+_MOST_BYTES = 16 << 20  # one of more lines may be too long
+_TRIES = 8  # refused pieces of a file that is probably of another kind
+_ROLES = 16  # different ones, of as many bytes
+_ROLE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class Bulk:
+    """A parser of lines that hold the fields of a schema and nothing else.
+
+    Args:
+        fields: which key is which field.
+    """
+
+    def __init__(self, fields: FieldMap) -> None:
+        own = {place.at: place for place in fields.own}
+        known = all("/" not in at and place.spec.role in {"text", "chat"} for at, place in own.items())
+        alone = len(own) == len(fields.own)  # two fields may have one key
+        fits = own and known and alone and not fields.everything and not fields.columns and not fields.noted
+        self._names = {at: (place.name, place.spec.role == "chat") for at, place in own.items()} if fits else {}
+        self._chats = [at for at, (_, chat) in self._names.items() if chat]
+        self._tries = _TRIES if fits else 0
+        self._cuts = _TRIES if fits and (not self._chats or len(self._names) == 1) else 0
+
+    def columns(self, data: bytes, count: int) -> dict[str, Column] | None:
+        """Return the columns of `count` whole lines by field, None where these must be read one by one."""
+        if not self._names or len(data) > _MOST_BYTES:
+            return None
+        found = self._at_quotes(data, count) if self._cuts else None
+        if found is None and self._tries:
+            found = self._columns(data, count) if _objects(data, count) else None
+            self._tries -= found is None
+        return found
+
+    def _at_quotes(self, data: bytes, count: int) -> dict[str, Column] | None:
+        columns: dict[str, Column] | None = None
+        if not self._chats:
+            texts = text_strings(data, count, list(self._names))
+            if texts is not None:
+                columns = {self._names[at][0]: column_of(strings.array()) for at, strings in texts.items()}
+        elif (chats := chat_strings(data, count, self._chats[0])) is not None:
+            counts, roles, contents = chats
+            words = _words(roles)
+            if words is not None:
+                said = column_of(contents.array())
+                name, plain = self._names[self._chats[0]][0], not len(contents.gone)
+                columns = {name: Messages(counts, *words, said, plain=plain)}
+        if columns is None:
+            self._cuts -= 1
+        return columns
+
+    def _columns(self, data: bytes, count: int) -> dict[str, Column] | None:
+        table = _parsed(data, self._names)
+        if table is None or table.num_rows != count or any(column.num_chunks != 1 for column in table.columns):
+            return None
+        columns: dict[str, Column] = {}
+        for at, (name, chat) in self._names.items():
+            array = table[at].chunk(0)
+            column = None if array.null_count else _chats(array) if chat else column_of(array)
+            if column is None:
+                return None
+            columns[name] = column
+        return columns
+
+
+def _objects(data: bytes, count: int) -> bool:
+    """Tell whether each line begins and ends as an object does.
+
+    Notes:
+        Between ``}`` at the end of a line and ``{`` at the begin of the next no object can go on: JSON has a comma
+        there. So as many objects as lines are one on each line.
+    """
+    if b"\r" in data:  # which a line may end with, and not hold
+        return False
+    octets = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(octets == ord("\n"))
+    if not len(ends) or ends[-1] != len(octets) - 1:
+        ends = np.append(ends, len(octets))
+    begins = np.append(0, ends[:-1] + 1)
+    if len(ends) != count or (ends == begins).any():
+        return False
+    return bool((octets[begins] == ord("{")).all() and (octets[ends - 1] == ord("}")).all())
+
+
+def _parsed(data: bytes, names: dict[str, tuple[str, bool]]) -> Any:
+    import pyarrow as pa  # noqa: PLC0415  0.1 s that only large files should pay
+    import pyarrow.json as pj  # noqa: PLC0415
+
+    chat = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+    schema = pa.schema([(at, chat if is_chat else pa.string()) for at, (_, is_chat) in names.items()])
+    how = pj.ParseOptions(explicit_schema=schema, newlines_in_values=False, unexpected_field_behavior="error")
+    all_at_once = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
+    try:
+        table = pj.read_json(pa.BufferReader(data), read_options=all_at_once, parse_options=how)
+        table.validate(full=True)  # the parser takes bytes that are no UTF-8
+    except pa.ArrowException:
+        return None
+    return table
+
+
+def _chats(array: Any) -> Column | None:
+    begins = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
+    messages = array.values
+    role, content = messages.field(0), messages.field(1)
+    whole = not (messages.null_count or role.null_count or content.null_count or messages.offset)
+    if not whole or begins[0] or begins[-1] != len(messages):
+        return None
+    places, octets = strings_of(role)
+    padded = np.concatenate([octets, np.zeros(_ROLES, np.uint8)])
+    roles = _words(Strings(padded, eights(padded), places[:-1], places[1:], places[:0]))
+    return None if roles is None else Messages(np.diff(begins).astype(np.int64), *roles, column_of(content))
+
+
+def _words(roles: Strings) -> tuple[list[str], Array] | None:
+    """Return the different strings, and which of them each one is; None where they are many, long or strange."""
+    lengths = roles.ends - roles.begins
+    if lengths.max(initial=0) > _ROLES:
+        return None
+    first, second = roles.eight_bytes(0), roles.eight_bytes(8)
+    words: list[str] = []
+    codes = np.full(len(lengths), -1, np.int64)
+    while (left := np.flatnonzero(codes < 0)).size:
+        one = left[0]
+        word = roles.octets[roles.begins[one] : roles.ends[one]].tobytes().decode("latin-1")
+        if len(words) == _ROLES or not _ROLE.fullmatch(word):
+            return None
+        codes[(first == first[one]) & (second == second[one]) & (lengths == lengths[one])] = len(words)
+        words.append(word)
+    return words, codes

@@ -1,0 +1,344 @@
+"""Digests of many files: small data in this process, else in one child per core.
+
+A small file costs an open, a read, a look at its times and a close, and nothing else; threads would take turns at
+the interpreter's lock for each of these.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from datacheck.errors import DatacheckError, StorageError
+from datacheck.runtime.aligned import empty
+from datacheck.runtime.beneath import check_holes, clamped
+from datacheck.runtime.hashing import READ_BYTES, Digester, digest_raw
+from datacheck.runtime.machine import usable_cpus
+from datacheck.sources.roots import STAMP, Roots, locate, real_root
+from datacheck.workers.wire import answers, text
+
+if TYPE_CHECKING:
+    from datacheck.model.finding import Progress
+    from datacheck.sources.listing import Found, Listing
+
+Array = np.ndarray[Any, Any]
+Beat = Callable[[int], None]
+Many = tuple[list[str], list[int]]  # paths and sizes
+
+SMALL_BYTES = 512 << 20  # sooner read than a child has started
+SMALL_FILES = 10_000
+TASK_BYTES = 128 << 20
+TASK_FILES = 4_000
+_SILENCE_S = 600.0  # of a disk that sleeps, a network that stalls
+_TASK = "datacheck.sources.file_digests:digest_files"
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Files that are read in one go: their places in the result, their paths, and how many bytes they have."""
+
+    places: list[int]
+    paths: list[str]
+    nbytes: int
+
+
+def digest_listed(
+    listing: Listing, places: Array, workers: int | None, progress: Progress | None
+) -> tuple[Array, StorageError | None]:  # fmt: skip
+    """Return the digests of some files of a listing, bytes (places), and what is wrong with those that have none.
+
+    Shapes:
+        places: int64 (places)
+
+    Args:
+        listing: the files as they were listed.
+        places: which of them.
+        workers: children of this process that read; None: none for small data, one per core for large.
+        progress: called after each part.
+
+    Returns:
+        digests of 32 hex digits, b"" of a file that cannot be read or is no longer what was listed; an error that says
+        so, None where all are known.
+
+    Raises:
+        StorageError: what reads died.
+    """
+    paths = [listing.entries.paths[i] for i in places.tolist()]
+    tasks = _tasks([(paths, listing.entries.sizes[places].tolist())])
+    return _matching(listing, places, *_digested(listing.root, listing.roots, tasks, workers, progress))
+
+
+def digest_while_listed(
+    root: Path, roots: Mapping[str, Path], walk: Callable[[Found], Listing], workers: int | None,
+    progress: Progress | None,
+) -> tuple[Listing, Array, StorageError | None]:  # fmt: skip
+    """Return a listing, the digests of all its files, bytes (files), and what is wrong with those that have none.
+
+    Args:
+        root, roots: of the listing.
+        walk: makes it, in a thread; called with whom to tell of files.
+        workers, progress: as of `digest_listed`.
+
+    Raises:
+        UsageError: the data cannot be listed.
+        StorageError: as of `digest_listed`.
+
+    Notes:
+        Children read while files are still found. Of small data (`SMALL_FILES`, `SMALL_BYTES`), and of files of
+        `TASK_BYTES` or more, reading begins when all are found.
+    """
+    from concurrent.futures import CancelledError, ThreadPoolExecutor  # noqa: PLC0415  children need it not
+
+    queue: SimpleQueue[Many | None] = SimpleQueue()
+    stop = Event()
+
+    def found(more: list[str], sizes: list[int]) -> None:
+        if stop.is_set():
+            raise CancelledError
+        if more:
+            queue.put((more, sizes))
+
+    def handed() -> Iterator[Many]:
+        yield from iter(queue.get, None)
+        walking.result()  # whoever cannot list all need not read the rest
+
+    with ExitStack() as leaving:
+        walking = leaving.enter_context(ThreadPoolExecutor(1)).submit(walk, found)
+        leaving.callback(stop.set)  # after an interrupt nobody waits for the rest of a long walk
+        walking.add_done_callback(lambda _: queue.put(None))
+        try:
+            digests, numbers, fault = _digested(root, roots, _tasks(handed()), workers, progress)
+        except StorageError:
+            if walking.done():
+                walking.result()  # says more than a file that could not be read either
+            raise
+    listing = walking.result()
+    order = listing.told
+    return listing, *_matching(listing, np.arange(len(digests)), digests[order], numbers[order], fault)
+
+
+def _tasks(found: Iterable[Many]) -> Iterator[_Task]:
+    """Yield tasks as files are found; large ones at the end, the largest first, so that all children end together."""
+    large: list[tuple[int, int, str]] = []
+    places: list[int] = []
+    paths: list[str] = []
+    nbytes = 0
+    for number, (path, size) in enumerate(chain.from_iterable(zip(*many, strict=True) for many in found)):
+        if size >= TASK_BYTES:
+            large.append((-size, number, path))
+            continue
+        places.append(number)
+        paths.append(path)
+        nbytes += size
+        if len(paths) == TASK_FILES or nbytes >= TASK_BYTES:
+            yield _Task(places, paths, nbytes)
+            places, paths, nbytes = [], [], 0
+    yield from (_Task([number], [path], -size) for size, number, path in sorted(large))
+    if paths:
+        yield _Task(places, paths, nbytes)
+
+
+def _digested(
+    root: Path, roots: Mapping[str, Path], tasks: Iterator[_Task], workers: int | None, progress: Progress | None
+) -> tuple[Array, Array, StorageError | None]:
+    """Return (digests, stamps) of the files of all tasks, by their places, and which of them could not be read."""
+    from datacheck.model.finding import Tick  # noqa: PLC0415  as above
+
+    seen = [0, 0]
+    done = [0, 0]
+    places: list[int] = []
+    raws, numbers, refused = [], [], list[list[str]]()
+    for task, payloads in _read(root, roots, _counted(tasks, seen), workers):
+        places += task.places
+        for payload in payloads:
+            raws.append(payload["digests"])
+            numbers.append(payload["numbers"])
+            refused += payload["refused"]
+        done = [done[0] + len(task.paths), done[1] + task.nbytes]
+        if progress is not None:
+            progress(Tick(done[0], seen[0], done[1], seen[1], 0, 0, "hashing"))
+    fault = None
+    if refused:
+        path, reason = min(refused)
+        more = f" (and {len(refused) - 1:,} more)" if len(refused) > 1 else ""
+        msg = f"{root}: {path} cannot be read{more}: {reason}. A manifest names every file: make it readable."
+        fault = StorageError(msg)
+    digests: Array = np.zeros(len(places), "S32")
+    stamps: Array = np.zeros((len(places), STAMP), np.int64)
+    if places:
+        digests[places] = np.frombuffer(np.concatenate(raws).tobytes().hex().encode(), "S32")
+        stamps[places] = np.concatenate(numbers)
+    return digests, stamps, fault
+
+
+def _counted(tasks: Iterator[_Task], seen: list[int]) -> Iterator[_Task]:
+    for task in tasks:
+        seen[:] = [seen[0] + len(task.paths), seen[1] + task.nbytes]
+        yield task
+
+
+def _read(
+    root: Path, roots: Mapping[str, Path], tasks: Iterator[_Task], workers: int | None
+) -> Iterator[tuple[_Task, list[dict[str, Any]]]]:
+    shared = {"root": str(root.absolute()), "roots": {name: str(path.absolute()) for name, path in roots.items()}}
+    first = list(_first(tasks)) if workers is None else []
+    rest = next(tasks, None) if workers is None else None
+    if workers is None and rest is None:
+        yield from ((task, [digest_files(shared | {"items": task.paths}, lambda _: None)]) for task in first)
+        return
+    from datacheck.sources.roots import sandbox_of  # noqa: PLC0415  as above
+    from datacheck.workers.parallel import Limits, ordered_map  # noqa: PLC0415  small data need no child
+
+    given: list[_Task] = []
+
+    def sent() -> Iterator[dict[str, Any]]:
+        for task in chain(first, [] if rest is None else [rest], tasks):
+            given.append(task)
+            yield shared | {"items": task.paths, "file_bytes": task.nbytes}
+
+    limits = Limits(item_s=_SILENCE_S)
+    how: dict[str, Any] = {"workers": workers or usable_cpus(), "limits": limits, "sandbox": sandbox_of(root, roots)}
+    for number, outcome in enumerate(ordered_map(_TASK, sent(), **how)):
+        for death in outcome.deaths:
+            msg = f"{root}: {death.item}: reading it failed: {death.how.strip().splitlines()[-1]}"
+            raise DatacheckError(msg) if death.crash else StorageError(msg)
+        yield given[number], outcome.payloads
+
+
+def _first(tasks: Iterator[_Task]) -> Iterator[_Task]:
+    """Yield tasks until they are too much for one process."""
+    files = nbytes = 0
+    for task in tasks:
+        yield task
+        files, nbytes = files + len(task.paths), nbytes + task.nbytes
+        if files >= SMALL_FILES or nbytes >= SMALL_BYTES:
+            return
+
+
+def _matching(
+    listing: Listing, places: Array, digests: Array, numbers: Array, fault: StorageError | None
+) -> tuple[Array, StorageError | None]:  # fmt: skip
+    """Return the digests of files that were as listed when they had been read, b"" of others, and what is wrong."""
+    other = (numbers != listing.entries.numbers[places, :STAMP]).any(axis=1)
+    digests[other] = b""
+    if other.any() and fault is None:
+        count = int(other.sum())
+        path = listing.entries.paths[int(places[int(other.argmax())])]
+        many = f"{count:,} files changed while they were read, the first is" if count > 1 else "a file changed:"
+        msg = f"{listing.root}: {many} {path}. Run the same command again when nothing writes to the data."
+        fault = StorageError(msg)
+    return digests, fault
+
+
+# ------------------------------------------------------------------------------------------ in the child
+
+
+def _of_files(answer: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
+    digests, numbers, count = answer["digests"], answer["numbers"], len(task["items"])
+    fit = digests.dtype == np.uint8 and digests.shape == (count, 16)
+    return bool(fit and numbers.dtype == np.int64 and numbers.shape == (count, STAMP))
+
+
+@answers({"digests": np.ndarray, "numbers": np.ndarray, "refused": [(text, text)]}, _of_files)
+def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
+    """Digest files (see `parallel.run_task`).
+
+    Args:
+        task: root, roots, items (listing paths).
+        beat: called with an item's number before it is touched, and while a large one is read.
+
+    Returns:
+        digests (uint8 [items, 16]), numbers (int64 [items, 4]: size, mtime, ctime and inode when it had been read),
+        refused (path, reason).
+    """
+    root, roots = task["root"], task["roots"]
+    folders = Roots(root, roots)
+    view = empty([READ_BYTES], np.uint8).data  # one for all: fresh memory for each file takes longer than its digest
+    buffers = (view,)
+    digests, numbers, refused = bytearray(), array("q"), []
+    for number, path in enumerate(task["items"]):
+        beat(number)
+        try:
+            descriptor = folders.descriptor(path)
+            try:
+                size = os.readv(descriptor, buffers)
+                status = os.fstat(descriptor)
+                if size == status.st_size:
+                    raw = digest_raw(view[:size])
+                else:
+                    raw, status = _rest(descriptor, view, size, partial(beat, number))
+            finally:
+                os.close(descriptor)
+            stamp: tuple[int, ...] = status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+        except OSError as error:
+            try:
+                raw, stamp = _unusual(folders, root, roots, path, error, partial(beat, number))
+            except OSError as refusal:
+                from datacheck.sources.listing import reason  # noqa: PLC0415  few files are refused
+
+                raw, stamp = bytes(16), (0,) * STAMP
+                refused.append([path, reason(refusal)])
+        digests += raw
+        try:
+            numbers.extend(stamp)
+        except OverflowError:
+            del numbers[STAMP * number :]
+            numbers.extend(clamped(stamp))  # as the listing says it
+    return {
+        "digests": np.frombuffer(digests, np.uint8).reshape(-1, 16),
+        "numbers": np.frombuffer(numbers, np.int64).reshape(-1, STAMP),
+        "refused": refused,
+    }
+
+
+def _rest(
+    descriptor: int, view: memoryview, size: int, beat: Callable[[], None]
+) -> tuple[bytes, os.stat_result]:  # fmt: skip
+    """Return digest and status of a file of which the first `size` bytes have been read.
+
+    Raises:
+        OSError: it cannot be read, or says of itself that it has fewer bytes.
+    """
+    status = os.fstat(descriptor)
+    check_holes(descriptor)
+    hasher = Digester()
+    done = 0
+    while size and done <= status.st_size:  # what grows as fast as it is read has no end
+        hasher.update(view[:size])
+        done += size
+        beat()
+        size = os.readv(descriptor, (view,))
+    status = os.fstat(descriptor)
+    if done > status.st_size:
+        msg = f"holds more than the {status.st_size:,} bytes that its size says"
+        raise OSError(msg)
+    return hasher.digest(), status
+
+
+def _unusual(
+    folders: Roots, root: str, roots: Mapping[str, str], path: str, error: OSError, beat: Callable[[], None]
+) -> tuple[bytes, tuple[int, ...]]:  # fmt: skip
+    """Return digest and stamp of what could not be read at once: a Zarr folder.
+
+    Raises:
+        OSError: it cannot be read; `error` where nothing else is known of it.
+    """
+    if not isinstance(error, IsADirectoryError):
+        raise error
+    from datacheck.sources.listing import store_digest, store_entry  # noqa: PLC0415  few datasets have such folders
+
+    place, real = str(locate(root, roots, path)), real_root(root, roots, path)
+    raw = bytes.fromhex(store_digest(folders, path, place, real, beat, links=False))
+    entry = store_entry(path, place, real, 0, beat)
+    return raw, (entry.size, entry.mtime_ns, entry.ctime_ns, entry.inode)

@@ -1,0 +1,317 @@
+"""Documents about a whole dataset (lists of samples, statistics): small JSON is parsed here, the rest in a child."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import FormatError, MissingDependencyError, UsageError
+from datacheck.formats.base import check_pointer, open_container
+from datacheck.formats.jsonfile import named_values, parse_small
+from datacheck.formats.limits import check_bytes
+from datacheck.model.table import Note
+from datacheck.runtime.beneath import File
+from datacheck.runtime.documents import count_values
+from datacheck.runtime.hashing import shortened
+from datacheck.schema.model import RECORDS, Schema, StatsSpec
+from datacheck.sources.base import limit_files
+from datacheck.sources.listing import stat_entry
+from datacheck.sources.roots import Roots, sandbox_of
+from datacheck.workers.parallel import Limits, ordered_map
+from datacheck.workers.wire import answers, check
+
+_HERE_BYTES = 1 << 20  # of JSON, whose parser takes at most some tens of megabytes for them
+_VALUES = 2_000_000  # each of which takes about 64 bytes of whoever asked
+_LIMITS = Limits(item_s=60.0)
+_READ = "datacheck.sources.loader_tables:read_values"
+
+
+def read_document(root: Path, roots: Mapping[str, Path], path: str, limit: int) -> dict[str, Any]:
+    """Return the values of a JSON, YAML or other document below a dataset's folders; None for those that are null.
+
+    Args:
+        root, roots: the data folder and the extra ones by name.
+        path: of the document, as in a listing.
+        limit: bytes that the document may have.
+
+    Raises:
+        FormatError: the document is missing, too large or damaged, or its parser died.
+        OSError: the folder that it should be in cannot be opened.
+    """
+    try:
+        with Roots(root, roots).file(path).open() as file:
+            size = os.fstat(file.fileno()).st_size
+            check_bytes(size, "the document", limit)
+            if size <= _HERE_BYTES and path.lower().endswith(".json"):
+                return parse_small(file.read(size))
+    except OSError as error:
+        raise FormatError(error.strerror or str(error)) from error
+    task = {
+        "root": str(root.absolute()), "roots": {name: str(folder.absolute()) for name, folder in roots.items()},
+        "items": [path], "nbytes": size,
+    }  # fmt: skip
+    for outcome in list(ordered_map(_READ, [task], limits=_LIMITS, sandbox=sandbox_of(root, roots))):
+        for death in outcome.deaths:
+            raise FormatError(death.how.strip().splitlines()[-1])
+        for payload in outcome.payloads:
+            if "fault" in payload:
+                raise FormatError(payload["fault"], payload["code"])
+            return dict(payload["values"])
+    return {}
+
+
+def _values(file: File) -> dict[str, Any]:
+    with open_container(file) as container:
+        values = named_values(container)
+    if count_values(values, _VALUES) > _VALUES:
+        msg = f"has more than {_VALUES:,} values, the limit of a document about a dataset"
+        raise FormatError(msg)
+    return values
+
+
+def _is_read(answer: Any) -> bool:
+    said = [("values", [(str, object)])] if "values" in answer else [("fault", str), ("code", str)]
+    check(answer, dict(said))
+    return True
+
+
+@answers(_is_read, raises=(MissingDependencyError,))
+def read_values(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
+    """Return the values of one document, or what is wrong with it (see `parallel.run_task`)."""
+    beat(0)
+    limit_files(beat, task["items"], task["root"], task["roots"])
+    try:
+        return {"values": list(_values(Roots(task["root"], task["roots"]).file(task["items"][0])).items())}
+    except FormatError as error:
+        return {"fault": str(error), "code": error.code}
+
+
+_PATHS = ("filepath", "file", "path")  # where a mapping says which file it speaks of; the first as Mask3D writes it
+
+_TEXT_BYTES, _RECORD_BYTES, _NAMES = 256 << 20, 32 << 20, 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One entry of a list.
+
+    Args:
+        name: the line of a text, the name or path of a record; "" where there is none.
+        is_path: the name is a path, of which only the end may lie below the data folder.
+        about: what else a mapping says.
+    """
+
+    name: str
+    is_path: bool = False
+    about: Mapping[str, Any] | None = None
+
+
+def read_list(root: Path, roots: Mapping[str, Path], path: str) -> list[Listed]:
+    """Return the entries of a list in order; blank lines of a text are none.
+
+    Args:
+        root, roots: the data folder and the extra ones by name.
+        path: of the list, as in a listing.
+
+    Raises:
+        FormatError: the list is missing, too large or damaged.
+        OSError: the folder that it should be in cannot be opened.
+        UnicodeDecodeError: a text that is not UTF-8.
+    """
+    if not path.lower().endswith(RECORDS):
+        return [Listed(line) for line in _lines(Roots(root, roots).file(path))]
+    held = read_document(root, roots, path, _RECORD_BYTES)
+    records = held.get("records")
+    if isinstance(records, list) and len(held) == 1:
+        _check_count(len(records))
+        return [_listed(record) for record in records]
+    return [Listed(name, about=value if isinstance(value, Mapping) else None) for name, value in held.items()]
+
+
+def _lines(file: File) -> Iterator[str]:
+    """Yield the lines of a text that are not blank."""
+    try:
+        lines = io.TextIOWrapper(file.open(), encoding="utf-8-sig")
+    except OSError as error:
+        raise FormatError(error.strerror or str(error)) from error
+    count = 0
+    with lines:
+        check_bytes(os.fstat(lines.fileno()).st_size, "the list", _TEXT_BYTES)
+        for part in lines:
+            if not count:
+                check_pointer(part.encode())
+            if line := part.strip():
+                count += 1
+                _check_count(count)
+                yield line
+
+
+def _check_count(count: int) -> None:
+    if count > _NAMES:
+        msg = f"names more than {_NAMES:,} samples; cut the list into several splits"
+        raise FormatError(msg)
+
+
+def _listed(record: Any) -> Listed:
+    if isinstance(record, Mapping):
+        place = next((record[key] for key in _PATHS if isinstance(record.get(key), str)), "")
+        return Listed(place.strip(), is_path=True, about=record)
+    return Listed("" if record is None else str(record).strip())
+
+
+_STEP, _CODE = "keep_classes", "DC404"
+_TABLE_BYTES = 1 << 20  # ten times those of thousands of classes; YAML takes seconds for each megabyte
+_USED = "validation"  # as Mask3D calls it: whether the class is trained and evaluated
+_NAMED = 10
+
+
+def with_label_table(schema: Schema, root: Path, roots: Mapping[str, Path]) -> tuple[Schema, list[Note]]:
+    """Return the schema with the classes of its label table in place of the file's name, and what is wrong with it.
+
+    Args:
+        schema: whose loader may have the step ``keep_classes`` with a file.
+        root, roots: the data folder and the extra ones.
+
+    Notes:
+        A table is a mapping of class numbers to what is known of each. Classes with ``validation: false`` are dropped,
+        unless all of them are, as by Mask3D. Without the file, or where it cannot be read, the step takes nothing.
+    """
+    path = schema.loader.get(_STEP) if schema.loader is not None else None
+    if schema.loader is None or not isinstance(path, str) or not _exists(root / path):
+        return schema, []
+    try:
+        held = read_document(root, roots, path, _TABLE_BYTES)
+    except (FormatError, OSError) as error:
+        return schema, [Note(_CODE, path, f"cannot be read: {error}")]
+    entries = {int(name): entry for name, entry in held.items() if re.fullmatch(r"-?\d{1,9}", name)}
+    if not entries:
+        some = ", ".join(sorted(held)[:_NAMED]) or "nothing"
+        return schema, [Note(_CODE, path, f"names no class: its keys are no class numbers ({some})")]
+    bad = sorted(number for number, entry in entries.items() if not isinstance(entry, Mapping))
+    notes = [Note(_CODE, path, _null(bad))] if bad else []
+    used = [n for n, e in entries.items() if isinstance(e, Mapping) and e.get(_USED) is not False]
+    kept = sorted(used or entries)
+    data: dict[str, Any] = schema.model_dump(exclude_unset=True, mode="json")
+    data["loader"][_STEP] = kept
+    return Schema.model_validate(data), notes
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # the name is longer than the system allows
+        return False
+
+
+def _null(numbers: list[int]) -> str:
+    more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
+    some = ", ".join(map(str, numbers[:_NAMED])) + more
+    return f"has no entry for {some}: there is null, or no mapping, where the loader reads name and validation"
+
+
+_STATISTICS_BYTES = 64 << 20
+_STALE = "DC228"
+_STATISTICS = ("mean", "std", "min", "max")
+
+
+def with_stats(schema: Schema, root: Path, roots: Mapping[str, Path]) -> tuple[Schema, list[Note]]:
+    """Return the schema with the statistics of its files filled in, and which optional ones cannot be read.
+
+    Args:
+        schema: whose fields may have ``stats: {file: ..., at: ...}``.
+        root, roots: the data folder and the extra ones; ``{name}/stats.json`` lies below an extra one.
+
+    Raises:
+        UsageError: a file that is not optional is missing, damaged, or does not hold numbers there.
+
+    Notes:
+        Numbers of the schema itself count before those of the file. A field whose file is optional and absent has no
+        statistics; one whose optional file is damaged has those of the schema, and a note says so.
+    """
+    named = {name: spec.stats for name, spec in schema.fields.items() if spec.stats is not None and spec.stats.file}
+    if not named:
+        return schema, []
+    notes: list[Note] = []
+    data = schema.model_dump(exclude_unset=True, mode="json")
+    for name, stats in named.items():
+        where, path = f"{schema.name}, fields.{name}.stats", path_of(stats, roots)
+        if stats.optional and stat_entry(root, path, roots) is None:
+            own = {key: value for key, value in data["fields"][name].pop("stats").items() if key in _STATISTICS}
+            data["fields"][name] |= {"stats": own} if own else {}
+            continue
+        try:
+            data["fields"][name]["stats"] = _read(stats, root, roots, where) | data["fields"][name]["stats"]
+        except UsageError as error:
+            if not stats.optional:
+                raise
+            notes.append(Note(_STALE, path, str(error), about={"field": name}))
+    return Schema.model_validate(data), notes
+
+
+def path_of(stats: StatsSpec, roots: Mapping[str, Path]) -> str:
+    """Return the listing path of a field's statistics; ``{name}/stats.json`` lies below an extra root."""
+    text = stats.file or ""
+    head, _, rest = text.partition("/")
+    return f"@{head[1:-1]}/{rest}" if head[1:-1] in roots and head == f"{{{head[1:-1]}}}" else text
+
+
+def _read(stats: StatsSpec, root: Path, roots: Mapping[str, Path], where: str) -> dict[str, list[float]]:
+    text = stats.file or ""
+    try:
+        held = {
+            n: v
+            for n, v in read_document(root, roots, path_of(stats, roots), _STATISTICS_BYTES).items()
+            if v is not None
+        }
+    except (FormatError, OSError) as error:
+        msg = f"{where}: {text}: {error}. Name a JSON or YAML file below the data folder."
+        raise UsageError(msg) from error
+    found, names = stored_at(held, stats.at)
+    told = {name: _numbers(found[key], f"{where}: {text}, {name}") for name, key in names.items()}
+    if not told:
+        names_there = ", ".join(shortened(name, 60) for name in sorted(held)[:8])
+        msg = (
+            f"{where}: {text} holds no {', '.join(_STATISTICS)} {f'at {stats.at!r}' if stats.at else ''}; it holds "
+            f"{names_there or 'nothing'}. Say with at: where they stand."
+        )
+        raise UsageError(msg)
+    return told
+
+
+def stored_at(held: Mapping[str, Any], at: str | None) -> tuple[Mapping[str, Any], dict[str, str]]:
+    """Return the mapping that holds the statistics, and the key of each by mean, std, min, max.
+
+    Args:
+        held: all that the file holds.
+        at: ``a/b``: the mapping at a, b; or the one at a, with keys ``b_mean`` and so on. None: the whole file.
+    """
+    place: Any = held
+    levels = at.split("/") if at else []
+    for number, level in enumerate(levels):
+        if not isinstance(place, Mapping):
+            return {}, {}
+        if level not in place:
+            head = "/".join(levels[number:]) + "_"
+            return place, {name: head + name for name in _STATISTICS if head + name in place}
+        place = place[level]
+    return (place, {name: name for name in _STATISTICS if name in place}) if isinstance(place, Mapping) else ({}, {})
+
+
+def _numbers(value: Any, where: str) -> list[float]:
+    try:
+        array = np.asarray(value, dtype=np.float64).reshape(-1)
+    except (TypeError, ValueError) as error:
+        msg = f"{where}: is no list of numbers"
+        raise UsageError(msg) from error
+    if not len(array) or not np.isfinite(array).all():
+        msg = f"{where}: {'is empty' if not len(array) else 'holds NaN or infinity'}; a list of numbers is needed"
+        raise UsageError(msg)
+    found: list[float] = array.tolist()
+    return found

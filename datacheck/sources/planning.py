@@ -1,0 +1,653 @@
+"""What a listing comes to under a schema: files to read, lists that name what is not there, files left over."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import attrgetter, itemgetter
+from pathlib import PurePosixPath
+from typing import Any
+
+from datacheck.errors import FormatError, SchemaError, UsageError
+from datacheck.formats.base import format_of, store_markers
+from datacheck.formats.foreign import foreign_of, is_beside
+from datacheck.model.table import NOT_LISTED, Note
+from datacheck.runtime.hashing import shortened
+from datacheck.schema.model import Schema, TokenizerSpec
+from datacheck.schema.patterns import Template, parse
+from datacheck.sources.base import Item, Work, file_templates
+from datacheck.sources.fields import companion_template, rooted_template
+from datacheck.sources.listing import DEPTH, Listing
+from datacheck.sources.loader_tables import Listed, read_list
+from datacheck.sources.roots import HOLE, locate, root_of
+
+_LIST, _COUNTS, _LACKING = "DC105", "DC111", "DC129"
+_EMPTY = "is an empty entry: it names no sample"
+_MOST_EMPTY = 1_000  # of a list that are told one by one
+_MOST_LINES = 5_000_000  # of all lists
+_MOST_FAULTS = 100_000  # lines of all lists that name no file, or one that was named before: each is a row or a note
+# Bytes of a line that names no file, as a key, and of it and its list's path beside the key of a note; `shortened` cuts
+# longer ones. A run has 4 KiB for each sample.
+_LINE, PLACE = 1_000, 300
+_PATH = 4_096  # bytes of a path that a record names; no system opens a longer one
+_QUOTED, _WHY = 100, 200  # characters of a line, and of why it names no file
+_SPLIT = "split"
+_UNREADABLE, _NO_BYTES = "DC101", "DC103"
+_JUNK = "DC107"
+_CLUTTER = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
+_PACKED = ".mds.zstd"
+_LEFT_BEHIND = ("~", ".tmp", ".part", ".crdownload", ".swp")
+# a zero-width joiner between two emoji (a variation selector or a skin tone may follow the first) makes one of them
+_EMOJI = "[\u2190-\u27ff\u2900-\u2bff\U0001f000-\U0001faff]"
+_JOINED = re.compile(f"(?<={_EMOJI})\ufe0f?\u200d(?={_EMOJI})")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    path: str
+    names: dict[str, str]
+    template: int
+    nbytes: int
+
+
+def matches(schema: Schema, listing: Listing) -> int:
+    """Return how many files the patterns of ``samples.files`` match; no list is read.
+
+    Raises:
+        SchemaError: a pattern is malformed.
+    """
+    return sum(1 for _ in _found(schema, listing))
+
+
+def plan_work(schema: Schema, listing: Listing) -> Work:
+    """Return what is to be read, in path order.
+
+    Args:
+        schema: the dataset's promise.
+        listing: every file there is.
+
+    Raises:
+        SchemaError: a pattern is malformed, or two patterns do not fit together.
+        UsageError: DATA is a Zarr folder, and the schema looks for fields in other files of this folder; or see
+            `check_alone`.
+
+    Notes:
+        What the system did not let be listed counts as a sample that cannot be read: it may hold any number of them.
+        The first pattern of ``samples.files`` that matches a file claims it. A pattern without a fixed ending claims
+        files of known formats only. Files below extra roots are claimed as companions and never left over. Of an MDS
+        shard that lies there plain and packed, as Streaming may leave it, the plain one is read, as by Streaming.
+    """
+    schema = schema.located(listing.root, listing.roots).placed(listing.roots)
+    found = _unpacked(list(_found(schema, listing)))
+    check_alone(schema, listing.alone)
+    _check_inside(schema, listing.alone, found)
+    lists = _Lists(schema, listing)
+    items = lists.choose(found)
+    beside = companion_patterns(schema)
+    claimed = {f.path for f in found} | set(lists.files) | _companions(_companion_templates(schema), found)
+    claimed |= _companions([t for templates in beside.values() for t in templates], found)
+    leftover = [path for path in listing.entries.paths if path not in claimed and not root_of(listing.roots, path)[0]]
+    patterns = [t for t in _companion_templates(schema) if not set(t.names) <= _known(schema)]
+    unclaimed = [path for path in leftover if not any(t.match(path) for t in patterns)]
+    notes = [*lists.notes, *_junk(listing), *_lacking(beside, items, listing), *_empty(unclaimed, listing)]
+    notes += [Note(_UNREADABLE, path, NOT_LISTED + why, missing=True) for path, why in listing.refused]
+    notes += _merged(file_templates(schema), listing, claimed)
+    return Work(sorted(items, key=lambda item: item.path), sorted(notes, key=_by_key), unclaimed)
+
+
+def check_alone(schema: Schema, alone: str, tokenizer: TokenizerSpec | None = None) -> None:
+    """Refuse files beside a Zarr folder that is DATA itself, where only a marker in it says that it is one.
+
+    Args:
+        schema: the dataset's promise.
+        alone: as of a listing.
+        tokenizer: as the schema's file declares it: a relative path of it is one below DATA.
+
+    Raises:
+        UsageError: the schema names such files. Without the marker it would mean files in DATA, and whoever made DATA
+            would choose what is read beside it.
+    """
+    if not alone or alone.endswith(".zarr"):
+        return
+    named = [(f"fields.{name}.stats", spec.stats.file) for name, spec in schema.fields.items() if spec.stats]
+    table = schema.loader.get("keep_classes") if schema.loader is not None else None
+    named += [("loader.keep_classes", table if isinstance(table, str) else None)]
+    splits = [schema, *(schema.for_split(key.removeprefix("split=")) for key in schema.when)]
+    named += [(f"fields.{name}.file", spec.file) for one in splits for name, spec in one.fields.items()]
+    extra = tuple(f"{{{name}}}/" for name in schema.roots)
+    if tokenizer is not None and tokenizer.path is not None and not tokenizer.path.startswith("/"):
+        named.append(("tokenizer.path", tokenizer.path))
+    for where, text in named:
+        if text and not text.startswith(extra):
+            msg = (
+                f"{schema.name}, {where}: {text!r} would lie beside DATA, of which a marker of Zarr in it makes one "
+                f"sample. Remove the marker ({', '.join(sorted(store_markers()))}) from {alone}, or name the folder "
+                f"{alone}.zarr where it is one Zarr store."
+            )
+            raise UsageError(msg)
+
+
+def _merged(templates: Sequence[Template], listing: Listing, claimed: Collection[str]) -> Iterator[Note]:
+    """Yield the Zarr folders that no sample uses, and in which the patterns name Zarr folders one by one."""
+    for store, nodes in sorted(listing.nodes.items()):
+        if store in claimed or store not in listing.by_path:  # of links that are not followed
+            continue
+        named = sorted(path for path in nodes if _fits(path, templates))
+        if named:
+            more = f" and {len(named) - 1:,} more" if len(named) > 1 else ""
+            why = (
+                f"a marker of Zarr in it makes one Zarr folder of {named[0]}{more}, which samples.files names. Remove "
+                f"the marker ({', '.join(sorted(store_markers()))}) from {store}"
+            )
+            yield Note(_UNREADABLE, store, why, missing=True)
+
+
+def _check_inside(schema: Schema, alone: str, found: Sequence[_Found]) -> None:
+    """Refuse fields in files of a Zarr folder that is DATA itself: its links would lead into the folder above.
+
+    Raises:
+        UsageError: the schema has such fields.
+    """
+    for template in _companion_templates(schema) if alone else ():
+        for sample in found:
+            path = template.substitute({name: sample.names.get(name, HOLE) for name in template.names})
+            first, *rest = PurePosixPath(path).parts
+            if rest and (first == alone or HOLE in first):
+                msg = (
+                    f"{template.where}: {template.text!r} may lie in the Zarr folder {alone}, which is DATA itself. "
+                    "Name the folder above it as DATA."
+                )
+                raise UsageError(msg)
+
+
+def unopened_companions(schema: Schema, listing: Listing) -> set[str]:
+    """Return the files of ``samples.companions`` that no field lies in and no sample is: nothing opens them.
+
+    Args:
+        schema: the dataset's promise.
+        listing: every file there is.
+
+    Raises:
+        SchemaError: a pattern is malformed.
+    """
+    if not schema.samples.companions:
+        return set()
+    schema = schema.located(listing.root, listing.roots).placed(listing.roots)
+    beside = [template for templates in companion_patterns(schema).values() for template in templates]
+    opened = [*file_templates(schema), *_companion_templates(schema)]
+    tails = tuple(template.tail for template in beside)
+    found = (path for path in listing.entries.paths if path.endswith(tails) and _fits(path, beside))
+    return {path for path in found if not _fits(path, opened)}
+
+
+def _fits(path: str, templates: Sequence[Template]) -> bool:
+    return any(template.match(path) is not None for template in templates)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and abs(value) < 1 << 62  # no boolean, and one that fits where it is compared
+
+
+def _by_key(note: Note) -> tuple[str, str]:
+    return note.key, note.reason
+
+
+def _junk(listing: Listing) -> Iterator[Note]:
+    """Yield what other programs left behind, and names that hold what nobody sees."""
+    names = [e.path for e in listing.entries]
+    suspect = [p for p in names if p.endswith(_LEFT_BEHIND) or not (p.isascii() and p.isprintable()) or " " in p]
+    for path in [*suspect, *(path for path, _ in listing.skipped)]:
+        name = path.rpartition("/")[2]
+        if name in _CLUTTER or name.startswith("._") or name.endswith(_LEFT_BEHIND):
+            yield Note(_JUNK, path, "left behind by another program")
+        elif any(unicodedata.category(c) in {"Cc", "Cf"} for c in _JOINED.sub("", path)):
+            yield Note(_JUNK, path, "has a character that nobody sees")
+        elif any(part != part.strip() for part in path.split("/")):
+            yield Note(_JUNK, path, "begins or ends with a space")
+
+
+def _empty(unclaimed: Sequence[str], listing: Listing) -> Iterator[Note]:
+    """Yield the files of 0 bytes that no sample uses and that a format of data never leaves empty."""
+    for path in unclaimed:
+        if listing.by_path[path].size == 0 and not is_beside(path):
+            known = format_of(path)
+            if foreign_of(path) is not None if known is None else not known.may_be_empty:
+                yield Note(_NO_BYTES, path, "0 bytes")
+
+
+def _found(schema: Schema, listing: Listing) -> Iterator[_Found]:
+    templates, splits = file_templates(schema), _split_patterns(schema)
+    tails = tuple(template.tail for template in templates)
+    for path, nbytes in zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True):
+        if not path.endswith(tails):  # a tenth of the time of an expression, for most files of most schemas
+            continue
+        for number, template in enumerate(templates):
+            names = template.match(path)
+            if names is not None and (template.tail or _readable(listing, path)):
+                split = next((split for split, t in splits if t.match(path) is not None), "")
+                yield _Found(path, {_SPLIT: split} | names if split else names, number, nbytes)
+                break
+
+
+def _split_patterns(schema: Schema) -> list[tuple[str, Template]]:
+    """Return the patterns of ``samples.split``, in their order, each with the split that it stands for."""
+    where = f"{schema.name}, samples.split"
+    return [(name, parse(text, f"{where}.{name}")) for name, texts in schema.samples.split.items() for text in texts]
+
+
+def _unpacked(found: list[_Found]) -> list[_Found]:
+    """Return the files without those that are another one packed: their samples would count twice."""
+    if not any(f.path.endswith(_PACKED) for f in found):
+        return found
+    paths = {f.path for f in found}
+    return [f for f in found if not (f.path.endswith(_PACKED) and f.path.removesuffix(".zstd") in paths)]
+
+
+def _readable(listing: Listing, path: str) -> bool:
+    if format_of(path) is not None:
+        return True
+    place = locate(listing.root, listing.roots, path)
+    return any((place / marker).is_file() for marker in store_markers())
+
+
+def _known(schema: Schema) -> set[str]:
+    return {name for template in file_templates(schema) for name in template.names}
+
+
+def _companion_templates(schema: Schema) -> list[Template]:
+    schemas = [schema, *(schema.for_split(key.removeprefix("split=")) for key in schema.when)]
+    found = (companion_template(s, name) for s in schemas for name in s.stored if not s.fields[name].absent)
+    return list(dict.fromkeys(t for t in found if t is not None))
+
+
+def companion_patterns(schema: Schema) -> dict[str, list[Template]]:
+    """Return the patterns of each of ``samples.companions``."""
+    return {
+        name: [rooted_template(schema, text, f"{schema.name}, samples.companions.{name}") for text in patterns]
+        for name, patterns in schema.samples.companions.items()
+    }
+
+
+def _lacking(beside: Mapping[str, Sequence[Template]], items: Sequence[Item], listing: Listing) -> Iterator[Note]:
+    """Yield a note for each companion that files of a split lack, or that has no bytes, while others have it.
+
+    Notes:
+        The listing decides: nothing is opened. A companion that no file of a split has was not copied, and is nothing
+        that some of them lack.
+    """
+    sizes = dict(zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True)) if beside else {}
+    for name, templates in beside.items():
+        lack, empty, have = dict[str, list[str]](), dict[str, list[str]](), set[str]()
+        for item in items:
+            known = [t for t in templates if set(t.names) <= item.names.keys()]
+            if not known:
+                continue
+            most = max(sizes.get(_filled(t, item.names), -1) for t in known)
+            if most > 0:
+                have.add(item.split)
+            else:
+                (lack if most < 0 else empty).setdefault(item.split, []).append(item.path)
+        for split in sorted(have | empty.keys()):
+            about = {"name": name, "lack": lack.get(split, []), "empty": empty.get(split, [])}
+            if about["lack"] or about["empty"]:
+                yield Note(_LACKING, templates[0].text, "", split=split, about=about)
+
+
+def _companions(templates: Sequence[Template], found: list[_Found]) -> set[str]:
+    return {_filled(t, f.names) for t in templates for f in found if set(t.names) <= f.names.keys()} - {""}
+
+
+def _filled(template: Template, names: Mapping[str, str]) -> str:
+    """Return the path for these names, "" where one of them can be part of none: an empty one, a split "a/b"."""
+    try:
+        return template.fill(names)
+    except FormatError:
+        return ""
+
+
+# ---------------------------------------------------------------------------------------------- lists
+
+
+@dataclass
+class _Named:
+    """What one list file says: lines in order, what they say beside a name, and what its own path stands for."""
+
+    path: str
+    names: dict[str, str]
+    lines: list[str] = field(default_factory=list)
+    about: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # of a line that is a mapping
+    empty: list[int] = field(default_factory=list)  # places without a name
+    apart: dict[str, str] = field(default_factory=dict)  # paths to another folder than most, and how most begin
+
+
+@dataclass
+class _Index:
+    """Files by (number of their pattern, names that they share with a list's path, what a line of it would say)."""
+
+    paths: dict[tuple[int, tuple[str, ...], str], list[str]] = field(default_factory=dict)
+    scopes: set[tuple[int, tuple[str, ...]]] = field(default_factory=set)
+
+
+class _Lists:
+    """The files that name the samples of each split, and what came of holding them against the files found."""
+
+    def __init__(self, schema: Schema, listing: Listing) -> None:
+        self._schema = schema
+        self._listing = listing
+        self._refused = {path for path, _ in listing.refused}
+        self._templates = file_templates(schema)
+        self._levels = max((DEPTH + 2 if "**" in t.text else t.text.count("/") + 1 for t in self._templates), default=0)
+        self.notes: list[Note] = []
+        self._lists: list[_Named] = []
+        self._faults = self._lines = 0
+        self._broken: list[str] = []
+        self._known = self._parsed()
+        self._names = tuple(dict.fromkeys(name for t, names in self._known for name in (*names, *t.names)))
+        self._check()
+        self._read_lists()
+        self._records = self._read_records()
+
+    @property
+    def files(self) -> list[str]:
+        """Paths of the list files."""
+        return [*(names.path for names in (*self._lists, *self._records)), *self._broken]
+
+    def _parsed(self) -> list[tuple[Template, dict[str, str]]]:
+        """Return the patterns of the lists' paths, each with the names that the schema gives to its lists."""
+        lists, where = self._schema.samples.list, f"{self._schema.name}, samples.list"
+        if isinstance(lists, str):
+            return [(parse(lists, where), {})]
+        return [(parse(path, where), {_SPLIT: split}) for split, path in (lists or {}).items()]
+
+    def _check(self) -> None:
+        if self._known and all(set(t.names) <= set(self._names) for t in self._templates):
+            template = self._known[0][0]
+            msg = (
+                f"{template.where}: the lines of {template.text!r} have nothing to name: samples.files has no "
+                "placeholder that the list does not use. Write a file pattern with one, for example {split}/{id}.npy"
+            )
+            raise SchemaError(msg)
+
+    def _read_lists(self) -> None:
+        paths = self._listing.entries.paths
+        found = [
+            (size, path, names | given)
+            for path, size in zip(paths, self._listing.entries.sizes.tolist(), strict=True)
+            for template, given in self._known
+            if (names := template.match(path)) is not None
+        ]
+        for _, path, names in sorted(found, key=itemgetter(0)):  # no large list takes the lines that others may have
+            self._read_list(path, names)
+        self._lists.sort(key=attrgetter("path"))
+
+    def _read_list(self, path: str, names: dict[str, str]) -> None:
+        if self._other_kind(names):
+            return
+        entries = self._entries(path, names, "the list cannot be read, so all files are taken")
+        if entries is not None:
+            self._lists.append(self._named(path, names, entries))
+
+    def _entries(self, path: str, names: Mapping[str, str], failure: str) -> list[Listed] | None:
+        """Return the entries of a list; None, with a note, where it cannot be read or lists have too many lines."""
+        try:
+            entries = read_list(self._listing.root, self._listing.roots, path)
+        except (OSError, UnicodeDecodeError, FormatError) as error:
+            why = str(error)
+        else:
+            self._lines += len(entries)
+            if self._lines <= _MOST_LINES:
+                return entries
+            why = f"lists have more than {_MOST_LINES:,} lines in all"
+        self._broken.append(path)
+        self._note(path, f"{failure}: {why}", names.get(_SPLIT, ""))
+        return None
+
+    def _other_kind(self, names: Mapping[str, str]) -> bool:
+        """Tell a file of another kind, whose name means what no sample can be called: ``label_database.yaml``."""
+        return any(t.allows(name, value) is False for t in self._templates for name, value in names.items())
+
+    def _read_records(self) -> list[_Named]:
+        """Return what ``samples.records`` say; they choose no samples."""
+        text, found = self._schema.samples.records, list[_Named]()
+        template = None if text is None else parse(text, f"{self._schema.name}, samples.records")
+        for path in self._listing.entries.paths if template is not None else ():
+            names = template.match(path) if template is not None else None
+            if names is None or self._other_kind(names):
+                continue
+            entries = self._entries(path, names, "the records cannot be read")
+            if entries is not None:
+                found.append(self._named(path, names, entries))
+        return found
+
+    def _named(self, path: str, names: dict[str, str], entries: Sequence[Listed]) -> _Named:
+        named = _Named(path, names)
+        written = [entry.name for entry in entries if entry.is_path and entry.name]
+        templates = [(template, template.given(names)) for template in self._templates] if written else []
+        paths = {name: self._line(name, names, templates) for name in written}
+        above = Counter(folder for folder, _ in paths.values() if folder is not None).most_common(1)
+        for number, entry in enumerate(entries):
+            if entry.name:
+                line = entry.name
+                folder, short = paths.get(line, (None, line))
+                if folder is not None and folder == above[0][0]:
+                    line = short
+                elif folder is not None:
+                    named.apart[line] = above[0][0]
+                named.lines.append(line)
+                about = entry.about or {}
+                if stated := {key: about[key] for key in self._schema.samples.counts if _is_count(about.get(key))}:
+                    named.about.setdefault(line, stated)
+            else:
+                named.empty.append(number)
+        return named
+
+    def _line(
+        self, path: str, names: Mapping[str, str], templates: Sequence[tuple[Template, Template]]
+    ) -> tuple[str | None, str]:
+        """Return what stands above a sample's file in a path, and what a line of a text would say for the file.
+
+        Args:
+            path: of an entry of a list.
+            names: of the list.
+            templates: of files, each as it is and with these names.
+
+        Notes:
+            Where no end of the path is a sample's: None and the path as it is.
+        """
+        if len(path.encode("utf-8", "surrogatepass")) > _PATH:
+            return None, path
+        first, *rest = path.replace("\\", "/").split("/")
+        parts = [*([] if first == "." else [first]), *(part for part in rest if part not in {"", "."})]
+        # no pattern matches more levels than it has, and no listing goes deeper; each end of a path that is tried is
+        # held against each pattern: of all ends of a long one that would take as the square of its length
+        for start in range(max(0, len(parts) - self._levels), len(parts)):
+            end = "/".join(parts[start:])
+            for template, given in templates:
+                if (found := given.match(end)) is not None:
+                    found |= names
+                    return "/".join(parts[:start]), "/".join(found[name] for name in self._free(template))
+        return None, path
+
+    def _is_list(self, names: _Named, index: _Index) -> bool:
+        """Tell a list from another text file whose name fits the pattern."""
+        told = self._schema.splits.disjoint if self._schema.splits else ()
+        split = names.names.get(_SPLIT, "")
+        if (
+            not names.names
+            or not isinstance(self._schema.samples.list, str)
+            or split in told
+            or f"split={split}" in self._schema.when
+        ):
+            return True
+        if any(t.allows(name, value) for t in self._templates for name, value in names.names.items()):
+            return True
+        scopes = {(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)}
+        if any(scope in index.scopes for scope in scopes if scope[1]):
+            return True
+        return any((n, scope, line) in index.paths for n, scope in scopes for line in names.lines)
+
+    def _note(
+        self, key: str, reason: str, split: str, *, missing: bool = False, about: Mapping[str, str] | None = None
+    ) -> None:
+        self.notes.append(Note(_LIST, key, reason, missing, split, about or {}))
+
+    def choose(self, found: list[_Found]) -> list[Item]:
+        """Return the items of the files that are listed, or that no list speaks of."""
+        index = self._index(found) if self._known or self._records else _Index()
+        self._tell_records(index)
+        if not self._known:
+            return [self._item(f, f.names.get(_SPLIT, "")) for f in found]
+        others = [names.path for names in self._lists if not self._is_list(names, index)]
+        self._lists = [names for names in self._lists if names.path not in others]
+        other = f" ({others[0]} has such a name, but no line of it names a file here)" if others else ""
+        listed = self._hold_against(index)
+        covered = {(n, self._scope(t, names.names)) for names in self._lists for n, t in enumerate(self._templates)}
+        items, unlisted = [], dict[str, list[_Found]]()
+        for f in found:
+            split = f.names.get(_SPLIT, "")
+            if f.path in listed:
+                items.append(self._item(f, listed[f.path].names.get(_SPLIT, split)))
+            elif (f.template, self._scope(self._templates[f.template], f.names)) in covered:
+                self._note(f.path, "no list names this file, so it is not read", split)
+            else:
+                items.append(self._item(f, split))
+                unlisted.setdefault(split, []).append(f)
+        for split, files in sorted(unlisted.items()):
+            name = self._expected(files[0].names)
+            if name and name not in self._broken and not self._hidden(name):
+                self._note(name, f"no such list{other}: all {len(files)} matching files are taken", split)
+        return items
+
+    def _tell_records(self, index: _Index) -> None:
+        """Note the empty entries of records, and the numbers that their other entries state of samples."""
+        for names in self._records:
+            scopes = [(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)]
+            self._tell_empty(names)
+            for line, about in names.about.items():
+                for path in (path for n, scope in scopes for path in index.paths.get((n, scope, line), ())):
+                    self._count(path, about, names.names.get(_SPLIT, ""))
+
+    def _tell_empty(self, names: _Named) -> None:
+        for number in names.empty[:_MOST_EMPTY]:
+            self._note(f"{names.path}[{number}]", _EMPTY, names.names.get(_SPLIT, ""), missing=True)
+        if more := len(names.empty[_MOST_EMPTY:]):
+            self._note(names.path, f"has {more:,} more empty entries", names.names.get(_SPLIT, ""))
+
+    def _hidden(self, name: str) -> bool:
+        """Tell a list that is there but not in the listing, because a single file was asked for."""
+        here = locate(self._listing.root, self._listing.roots, name)
+        return name not in self._listing.by_path and here.is_file()
+
+    def _expected(self, names: Mapping[str, str]) -> str:
+        """Return the path of the list that should name a sample, "" where the schema speaks of none."""
+        for template, given in self._known:
+            if names.items() >= given.items():
+                known = set(template.names) <= names.keys() and not template.wild
+                return (known and _filled(template, names)) or template.text
+        return ""
+
+    def _item(self, found: _Found, split: str) -> Item:
+        return Item(found.path, split, found.names, None, found.nbytes)
+
+    def _scope(self, template: Template, names: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the names that a list's path and a file's path share."""
+        return tuple(names[name] for name in self._names if name in template.names)
+
+    def _free(self, template: Template) -> list[str]:
+        return [name for name in template.names if name not in self._names]
+
+    def _index(self, found: list[_Found]) -> _Index:
+        index = _Index()
+        for f in found:
+            template = self._templates[f.template]
+            ident = "/".join(f.names[name] for name in self._free(template))
+            scope = self._scope(template, f.names)
+            index.paths.setdefault((f.template, scope, ident), []).append(f.path)
+            index.scopes.add((f.template, scope))
+        return index
+
+    def _hold_against(self, index: _Index) -> dict[str, _Named]:
+        """Return which list names which file; note lines without a file and lines that stand twice."""
+        listed: dict[str, _Named] = {}
+        for names in sorted(self._lists, key=self._is_union):
+            scopes = [(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)]
+            self._tell_empty(names)
+            before = self._faults
+            for line, count in Counter(names.lines).items():
+                hits = [path for n, scope in scopes for path in index.paths.get((n, scope, line), ())]
+                self._faults += (count > 1) + (not hits)
+                if hits or self._faults <= _MOST_FAULTS:
+                    self._mark(listed, names, line, hits, count)
+            if (more := self._faults - max(before, _MOST_FAULTS)) > 0:
+                said = f"has {more:,} more lines that name no file, or one that stands there or in another list before"
+                self._note(names.path, said, names.names.get(_SPLIT, ""))
+        return listed
+
+    def _is_union(self, names: _Named) -> bool:
+        return names.names.get(_SPLIT, "") in self._unions
+
+    @cached_property
+    def _unions(self) -> set[str]:
+        """Return the splits that are two others together, by their names: trainval beside train and val."""
+        splits = {one.names.get(_SPLIT, "") for one in self._lists} - {""}
+        return {name for name in splits if any({name[:at], name[at:]} <= splits for at in range(1, len(name)))}
+
+    def _mark(self, listed: dict[str, _Named], names: _Named, line: str, hits: list[str], count: int) -> None:
+        split, place = names.names.get(_SPLIT, ""), shortened(names.path, PLACE)
+        if count > 1 and self._faults <= _MOST_FAULTS:
+            about = {"list": place}
+            self._note(shortened(line, _LINE), f"stands more than once in {place}", split, about=about)
+        if not hits:
+            key, why = self._absent(line, names)
+            if self._is_taken(key):
+                key = f"{place}: {shortened(line, _LINE)}"
+            quoted = repr(line) if len(line) <= _QUOTED else f"{line[:_QUOTED]!r}..."
+            about = {"list": place, "line": shortened(line, PLACE)}
+            self._note(key, f"listed in {place} as {quoted}, {why}", split, missing=True, about=about)
+        for path in hits:
+            if path in listed and self._is_union(names):
+                continue
+            if path in listed:
+                first = shortened(listed[path].path, PLACE)
+                self._faults += 1
+                if self._faults <= _MOST_FAULTS:
+                    self._note(path, f"listed in {first} and in {place}; the first counts", split)
+            else:
+                listed[path] = names
+                self._count(path, names.about.get(line, {}), split)
+
+    def _is_taken(self, key: str) -> bool:
+        """Tell whether a file, or what lies in it, has this key: a line of another list's sample is not that sample."""
+        find, path = self._listing.entries.find, "/".join(key.split("/")[: DEPTH + 1])  # no listing goes deeper
+        while path and find(path) < 0 and path not in self._refused:
+            path = path.rpartition("/")[0]
+        return bool(path)
+
+    def _count(self, path: str, about: Mapping[str, Any], split: str) -> None:
+        """Note the numbers that an entry states of its file."""
+        if about:
+            self.notes.append(Note(_COUNTS, path, "", split=split, about=about))
+
+    def _absent(self, line: str, names: _Named) -> tuple[str, str]:
+        """Return the key of a listed sample that is not there, and why."""
+        if (short := shortened(line, _LINE)) != line:
+            return short, f"which is longer than {_LINE:,} bytes, and no file here has such a name"
+        if line in names.apart:
+            return line, f"which leads to another folder than most entries do ({names.apart[line] or '.'}/...)"
+        values = line.split("/")
+        fits = [t for t in self._templates if len(self._free(t)) == len(values)]
+        if not fits:
+            free = " and ".join("{" + name + "}" for name in self._free(self._templates[0]))
+            return line, f"which does not fill {free} of {self._templates[0].text}"
+        template = fits[0]
+        known = dict(zip(self._free(template), values, strict=True)) | names.names
+        if template.wild or not set(template.names) <= known.keys():
+            return line, f"but no file matches {template.text}"
+        try:
+            return template.fill(known), "but there is no such file"
+        except FormatError as error:
+            return line, f"which names no file: {str(error)[:_WHY]}"

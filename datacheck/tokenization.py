@@ -1,0 +1,456 @@
+"""Text to tokens as training code does it: a tokenizer, its chat template, the spans that are trained on.
+
+Needs the extra ``text``. Templates come from files, so they run in a sandbox.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import UsageError
+from datacheck.plugins import require
+from datacheck.runtime.beneath import File, Folder, Place, read_file
+from datacheck.runtime.documents import MIB, check_values
+from datacheck.runtime.hashing import digest_bytes
+from datacheck.workers.budget import OutOfTimeError, limited_memory, limited_time
+
+Array = np.ndarray[Any, Any]
+
+_FILE, _CONFIG, _TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
+FILES = (_FILE, _CONFIG, _TEMPLATE)
+TOKENIZER_BYTES = 64 * MIB  # of each of its files; those of large vocabularies have 20 MB
+_TEMPLATE_S = 1.0  # of processor time; a chat takes a millisecond
+_TEMPLATE_BYTES, _TEMPLATE_LETTERS = 64 * MIB, 100_000  # of memory and of text, for a chat without any letters
+_PER_LETTER, _LETTERS_PER_LETTER = 64, 16  # more of both for each letter of the chat
+_SHORT, _MOST_LONG = 10_000, 5  # letters of a chat: where it is too costly, all are; long ones, of which so many were
+UNTRIED = "it was not tried for this one"  # ends why there is no text of a chat beside others that were too costly
+_DIGITS, _REPEATED = 4_096, 100_000  # bits of a whole number, and elements of a text that is repeated
+_SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
+# Who speaks in a message, and what: as OpenAI names them, ShareGPT, and corpora of dialogues.
+MESSAGE_NAMES = (("role", "content"), ("from", "value"), ("speaker", "utterance"), ("speaker", "text"))
+
+
+_WITHIN = "/./"
+
+
+def located(data: Path, path: str) -> str:
+    """Return where a tokenizer lies, as `tokenizer_files` takes it.
+
+    Args:
+        data: the data folder; each use of a tokenizer in it opens its files below that folder.
+        path: of the tokenizer, relative to `data`.
+
+    Notes:
+        Who names it may name any folder (``/models/x``, ``../x``). A link is the data's where it lies in them: one that
+        leads out becomes a name that no file has.
+    """
+    place, root = data / path, os.path.realpath(data)
+    place = Path(os.path.realpath(place.parent), place.name)
+    if place.name in {"", ".."} or not _below(str(place), root):
+        return str(place.resolve())
+    folder = place if place.is_dir() else place.parent
+    files = [place, *(folder / name for name in FILES)]
+    if all(_below(os.path.realpath(file), root) for file in files):
+        return f"{root}{_WITHIN}{os.path.relpath(place, root)}"
+    return f"{place} (a link out of the data folder)"
+
+
+def _shown(path: str) -> str:
+    return path.replace(_WITHIN, "/")
+
+
+def _below(path: str, root: str) -> bool:
+    return f"{path}/".startswith(f"{root.rstrip('/')}/")
+
+
+def _place(path: str) -> Place:
+    """Return the file or folder of a tokenizer.
+
+    Raises:
+        OSError: the data folder is missing.
+    """
+    data, mark, inner = path.partition(_WITHIN)
+    return File(Folder(data), inner) if mark else Path(path)
+
+
+def tokenizer_files(path: str) -> list[bytes | None]:
+    """Return what the three files of a tokenizer hold, None for each that is absent.
+
+    Raises:
+        OSError: one is no plain file, leads out of the data folder in which the tokenizer lies, or is too large.
+    """
+    place = _place(path)
+    first = place / _FILE if place.is_dir() else place
+    files = [first, first.with_name(_CONFIG), first.with_name(_TEMPLATE)]
+    return [read_file(file, TOKENIZER_BYTES) if _is_there(file) else None for file in files]
+
+
+def _is_there(file: Place) -> bool:
+    try:
+        file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def tokenizer_places(path: str) -> tuple[str, ...]:
+    """Return what is read of a tokenizer: its folder or file, and where its files lie of which there are links.
+
+    Notes:
+        A snapshot in the cache of the Hugging Face Hub is a folder of links.
+    """
+    if _WITHIN in path:  # which lies in the data
+        return ()
+    folder = path if os.path.isdir(path) else os.path.dirname(path)  # noqa: PTH112, PTH120  as the sandbox names places
+    files = [path, *(os.path.join(folder, name) for name in FILES)]  # noqa: PTH118
+    return (path, *(os.path.realpath(file) for file in files if os.path.islink(file)))  # noqa: PTH114
+
+
+def tokenizer_digest(path: str | Path) -> str:
+    """Return the digest of all that decides what a tokenizer makes of a text.
+
+    Raises:
+        UsageError: there is none, or its files cannot be read.
+
+    Notes:
+        The library is not asked: a vocabulary takes it up to a hundred times the memory of its file.
+    """
+    raw, template, special = _read(str(path))
+    return digest_bytes(f"{raw}\0{json.dumps([template, special], sort_keys=True)}".encode())
+
+
+def _read(path: str) -> tuple[str, Any, dict[str, Any]]:
+    """Return the text of a tokenizer's file, its chat template, and its special tokens by name.
+
+    Raises:
+        UsageError: there is none, or its files cannot be read.
+    """
+    try:
+        raw, config, template = (None if one is None else one.decode() for one in tokenizer_files(path))
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{_shown(path)}: cannot be read: {error}"
+        raise UsageError(msg) from error
+    if raw is None:
+        msg = f"{_shown(path)}: no tokenizer there; it is a folder with {_FILE}, or that file"
+        raise UsageError(msg)
+    said = _json(_shown(path), config or "{}")
+    special = {n: t.get("content") if isinstance(t, Mapping) else t for n in _SPECIAL if (t := said.get(n))}
+    told = _template_of(said.get("chat_template")) or template
+    for name, text in {**special, "chat_template": told or ""}.items():
+        if not isinstance(text, str) or not _is_unicode(text):
+            msg = f"{_shown(path)}: {_CONFIG}: {name} is no text"
+            raise UsageError(msg)
+    return raw, told, special
+
+
+def _template_of(told: Any) -> Any:
+    """Return the chat template of a configuration, which may hold several by name."""
+    named = [t for t in told if isinstance(t, Mapping)] if isinstance(told, list) else []
+    if not named:
+        return told
+    return next((t.get("template") for t in named if t.get("name") == "default"), named[0].get("template"))
+
+
+def _is_unicode(text: str) -> bool:
+    """Tell whether a text is one: JSON may spell half of a pair of UTF-16."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class Tokenizer:
+    """A tokenizer: the folder with tokenizer.json, or that file; tokenizer_config.json and a template lie beside it.
+
+    Raises:
+        MissingDependencyError: the extra ``text`` is not installed.
+        UsageError: there is none, or it is damaged.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        tokenizers = require("tokenizers", "text")
+        raw, self._template, self.special = _read(str(path))
+        self._path = _shown(str(path))
+        with _library(f"{self._path}: not a tokenizer"):
+            self._encoder = tokenizers.Tokenizer.from_str(raw)
+        self._encoder.no_truncation()
+        self._encoder.no_padding()
+
+    @property
+    def size(self) -> int:
+        """Number of ids, those of added tokens included."""
+        return int(self._encoder.get_vocab_size(with_added_tokens=True))
+
+    def id_of(self, special: str) -> int | None:
+        """Return the id of a special token ("bos_token"), or None."""
+        name = self.special.get(special)
+        found: int | None = None if name is None else self._encoder.token_to_id(name)
+        return found
+
+    def encode(self, texts: Sequence[str], *, around: bool = True) -> list[Array]:
+        """Return the ids of each text: int64 (tokens).
+
+        Args:
+            texts: whole texts, or markers.
+            around: with what the tokenizer itself puts around a whole text (some put a bos token in front).
+
+        Raises:
+            UsageError: the tokenizer is damaged.
+        """
+        with _library(f"{self._path}: the tokenizer fails"):
+            found = self._encoder.encode_batch(list(texts), add_special_tokens=around)
+        return [np.array(one.ids, dtype=np.int64) for one in found]
+
+    def placed(self, text: str) -> tuple[Array, Array]:
+        """Return the ids of a text that its template or nothing stands around, and where each lies in it.
+
+        Returns:
+            ids: int64 (tokens).
+            places: int64 (tokens, 2) [first character, last + 1].
+
+        Raises:
+            UsageError: the tokenizer is damaged.
+        """
+        with _library(f"{self._path}: the tokenizer fails"):
+            found = self._encoder.encode(text, add_special_tokens=False)
+        return np.array(found.ids, dtype=np.int64), np.array(found.offsets, dtype=np.int64).reshape(-1, 2)
+
+    def decode(self, ids: Array) -> str:
+        """Return the text of ids; those that the tokenizer does not know are left out.
+
+        Raises:
+            UsageError: the tokenizer is damaged.
+        """
+        known = ids[(ids >= 0) & (ids < self.size)]
+        with _library(f"{self._path}: the tokenizer fails"):
+            text: str = self._encoder.decode(known.tolist(), skip_special_tokens=False)
+        return text
+
+    @cached_property
+    def template(self) -> Any:
+        """The compiled chat template.
+
+        Raises:
+            UsageError: there is none, or it is broken.
+        """
+        if not self._template:
+            msg = f"the tokenizer has no chat template (chat_template in {_CONFIG}, or {_TEMPLATE})"
+            raise UsageError(msg)
+        base = require("jinja2.sandbox", "text").ImmutableSandboxedEnvironment
+        sandbox = type("_Sandbox", (base,), {"intercepted_binops": frozenset({"*", "**"}), "call_binop": _times})
+        environment = sandbox(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+        environment.filters["tojson"] = lambda value, **kw: json.dumps(value, ensure_ascii=False, **kw)
+        # the day is part of some templates; a fixed one keeps the text a function of the chat
+        environment.globals |= {"raise_exception": _refuse, "strftime_now": lambda form: "2024-01-01"}
+        try:
+            with _bounded(0):  # what is constant in it is worked out now
+                return environment.from_string(self._template)
+        except Exception as error:
+            why = " ".join(str(error).split())[:300] or type(error).__name__
+            msg = f"the chat template of the tokenizer is broken: {why}"
+            raise UsageError(msg) from error
+
+    def with_template(self) -> Tokenizer:
+        """Return the tokenizer, sure to have a chat template.
+
+        Raises:
+            UsageError: it has none, or a broken one.
+        """
+        assert self.template is not None
+        return self
+
+    def chats(self, chats: Iterable[Sequence[Mapping[str, Any]]]) -> Iterator[str | ValueError]:
+        """Yield each conversation of a block as one text, or why there is none, as `chat` says.
+
+        Notes:
+            Costly chats are counted within the block, however many workers there are. A template that takes too much
+            for a short chat is not tried for the rest of the block; after five long ones, no other long one is tried:
+            each takes a second.
+        """
+        costs = _Costs()
+        for messages in chats:
+            try:
+                yield self._text(messages, costs)
+            except ValueError as error:
+                yield error
+
+    def chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """Return a conversation as one text; tools and tool calls that are JSON text are parsed first.
+
+        Raises:
+            ValueError: the template refuses it, or takes too much time, memory or text for it.
+        """
+        return self._text(messages, _Costs())
+
+    def _text(self, messages: Sequence[Mapping[str, Any]], costs: _Costs) -> str:
+        template, letters = self.template, _SHORT + 1
+        try:
+            letters = len(str(messages))
+            costs.check(letters)
+            tools = next((m["tools"] for m in messages if m.get("role") == "system" and m.get("tools")), None)
+            parsed = [{**m, "tool_calls": _parsed(m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
+            with _bounded(letters):
+                text: str = template.render(
+                    messages=parsed, tools=_parsed(tools), add_generation_prompt=False, **self.special
+                )
+        except OutOfTimeError:
+            why = f"took more than {_TEMPLATE_S:g} s"
+            raise costs.refusal(why, letters) from None
+        except (MemoryError, SystemError):  # not all parts of Python are ready for a lack of memory
+            why = "took too much memory"
+            raise costs.refusal(why, letters) from None
+        except Exception as error:  # templates raise whatever they like; training would end here
+            raise ValueError(str(error)[:200] or type(error).__name__) from error
+        if len(text) > _TEMPLATE_LETTERS + _LETTERS_PER_LETTER * letters:
+            msg = f"the chat template makes a text of {len(text):,} letters of a chat of {letters:,}"
+            raise ValueError(msg)
+        return text
+
+
+class _Costs:
+    """The chats of a block that the template took too much time or memory for."""
+
+    def __init__(self) -> None:
+        self._short, self._long = 0, 0
+        self._why = ""
+
+    def check(self, letters: int) -> None:
+        """Refuse a chat of so many letters where the template is not to be tried again.
+
+        Raises:
+            ValueError: it is not.
+        """
+        if self._short or (self._long >= _MOST_LONG and letters > _SHORT):
+            many = "a short chat" if self._short else f"{self._long} other long chats"
+            msg = f"the chat template {self._why} for {many} beside it; {UNTRIED}"
+            raise ValueError(msg)
+
+    def refusal(self, why: str, letters: int) -> ValueError:
+        """Count a chat, and return its refusal."""
+        self._why = why
+        if letters <= _SHORT:
+            self._short += 1
+        else:  # it may be at fault itself: it must not have the template refuse short chats
+            self._long += 1
+        return ValueError(f"the chat template {why} for one chat")
+
+
+@contextmanager
+def _bounded(letters: int) -> Iterator[None]:
+    """Limit the time and the memory of what a template does for a chat of so many letters."""
+    with ExitStack() as limits:
+        limits.enter_context(limited_memory(_TEMPLATE_BYTES + _PER_LETTER * letters))
+        limits.enter_context(limited_time(_TEMPLATE_S))
+        yield
+
+
+@contextmanager
+def _library(what: str) -> Iterator[None]:
+    """Turn whatever the library raises on a damaged tokenizer into a `UsageError` that starts with `what`.
+
+    Notes:
+        It is written in Rust: its ``PanicException`` derives from BaseException only.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
+        raise
+    except BaseException as error:
+        msg = f"{what}: {' '.join(str(error).split())[:300] or type(error).__name__}"
+        raise UsageError(msg) from error
+
+
+def role_of(message: Mapping[str, Any]) -> str:
+    """Return who speaks in a message, under whichever of `MESSAGE_NAMES`; "None" where nobody is named."""
+    return str(next((message[name] for name, _ in MESSAGE_NAMES if name in message), None))
+
+
+def content_of(message: Mapping[str, Any]) -> Any:
+    """Return what is said in a message, under whichever of `MESSAGE_NAMES`; None where nothing is."""
+    return next((message[name] for _, name in MESSAGE_NAMES if name in message), None)
+
+
+def messages_of(value: Any) -> list[dict[str, Any]]:
+    """Return the messages of a conversation, or of one message; what is none is an empty one."""
+    if isinstance(value, dict) and any(value.keys() >= set(names) for names in MESSAGE_NAMES):
+        return [value]
+    found = value.get("conversations", value.get("messages")) if isinstance(value, dict) else value
+    return [m for m in found if isinstance(m, dict)] if isinstance(found, list) else []
+
+
+def _json(path: str, text: str) -> dict[str, Any]:
+    try:
+        check_values(text.encode())
+        said = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        msg = f"{path}: {_CONFIG}: not valid JSON: {error}"
+        raise UsageError(msg) from error
+    return said if isinstance(said, dict) else {}
+
+
+def _times(environment: Any, context: Any, operator: str, left: Any, right: Any) -> Any:
+    """Multiply or raise to a power what a template says, within a size: one call that takes hours has no limit of time.
+
+    Raises:
+        OverflowError: the result would have more digits or elements than any chat needs.
+    """
+    del context
+    if isinstance(left, int) and isinstance(right, int):
+        bits = left.bit_length() * right if operator == "**" else left.bit_length() + right.bit_length()
+        large = bits > _DIGITS
+    else:  # numbers with a point have no more digits
+        count = math.prod(len(one) if isinstance(one, Sized) else one for one in (left, right))
+        large = (isinstance(left, Sized) or isinstance(right, Sized)) and count > _REPEATED
+    if large:
+        msg = f"the result of {operator} is too large"
+        raise OverflowError(msg)
+    return environment.binop_table[operator](left, right)
+
+
+def _refuse(message: str) -> None:
+    raise ValueError(message)
+
+
+def _parsed(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def spans(ids: Array, start: Array, end: Array) -> Iterator[tuple[int, int]]:
+    """Yield (first, stop) of what is trained on: from behind a start marker to the end of the next end marker.
+
+    Shapes:
+        ids: int (tokens), without padding
+        start, end: int (tokens of the marker)
+
+    Notes:
+        As minimind's ``generate_labels``: an answer that was cut off is trained on to its last token.
+    """
+    ends = places(ids, end)
+    stop = 0
+    for begin in places(ids, start).tolist():
+        if begin < stop:
+            continue
+        first = begin + len(start)
+        place = int(np.searchsorted(ends, first))
+        stop = int(ends[place]) + len(end) if place < len(ends) else len(ids)
+        yield first, stop
+
+
+def places(ids: Array, marker: Array) -> Array:
+    """Return where `marker` begins in `ids`: int64, ascending."""
+    if not len(marker) or len(ids) < len(marker):
+        return np.zeros(0, np.int64)
+    hits: Array = np.ones(len(ids) - len(marker) + 1, bool)
+    for offset, token in enumerate(marker.tolist()):
+        hits &= ids[offset : offset + len(hits)] == token
+    return np.flatnonzero(hits)

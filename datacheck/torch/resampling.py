@@ -1,0 +1,468 @@
+"""How many samples may fail at run time before a run is stopped, counted over all processes of a loader."""
+
+from __future__ import annotations
+
+import fcntl
+import inspect
+import math
+import mmap
+import os
+import struct
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count, islice
+from multiprocessing.context import get_spawning_popen
+from multiprocessing.reduction import DupFd
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+import xxhash
+from numpy.random import Generator, Philox  # now: of a thread that imports it, a worker forked meanwhile waits for ever
+
+from datacheck.cache.windows import WindowIndex
+from datacheck.errors import BudgetExceededError, InvalidSample, UsageError
+from datacheck.torch.order import MAX_ITEMS, whole_number
+
+INVALID = "known to be invalid"  # the reason of substitutes for samples that never failed here
+
+_REASONS, _LISTED, _TEXT = 32, 1000, 120
+_MEMORY = np.dtype(
+    [
+        ("epoch", "<i8"),
+        ("served", "<i8"),  # of this epoch
+        ("failed", "<i8"),  # of this epoch
+        ("run", "<i8"),  # failures since one was served
+        ("counts", "<i8", _REASONS),
+        ("reasons", f"S{_TEXT}", _REASONS),
+        ("listed", "<i8", (_LISTED, 4)),  # epoch, item, candidate, reason
+    ]
+)
+_JUDGED_FROM = 10_000  # samples; before so many (or a whole epoch) a share says little
+
+
+class Failure(NamedTuple):
+    """One failure: `tried` is the item that failed in the place of `item`, or `item` itself."""
+
+    epoch: int
+    item: int
+    tried: int
+    reason: str
+
+
+class Budget:
+    """What may fail at run time before the run is stopped, and what has failed.
+
+    Args:
+        share: of the samples of an epoch, 0 to 1; judged over 10,000 samples, or a whole epoch of fewer.
+        run: failures without a sample in between, and candidates for one item, 1 or more.
+
+    Raises:
+        UsageError: a value is not one of these.
+
+    Notes:
+        Counts are those of this process and its workers, forked or spawned, in memory that they share. Each rank has
+        its own and stops alone: where there are several, `guard` stops them together. A worker that is killed leaves no
+        lock behind. A pickled budget starts anew, except in a new worker.
+    """
+
+    def __init__(self, share: float = 0.01, run: int = 100) -> None:
+        self.run = whole_number("budget: run", run, 1, MAX_ITEMS)
+        if not isinstance(share, int | float) or not 0 <= share <= 1:
+            msg = f"budget: share={share!r}; a share of the samples is a number from 0 to 1"
+            raise UsageError(msg)
+        self.share = share
+        self._share_memory(_new_file())
+
+    def _share_memory(self, file: int) -> None:
+        self._file = file
+        weakref.finalize(self, os.close, file)
+        self._now: Any = np.frombuffer(mmap.mmap(file, _MEMORY.itemsize), _MEMORY)
+        self._lock = os.getpid(), threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        file = DupFd(self._file) if get_spawning_popen() is not None else None
+        return {"share": self.share, "run": self.run, "file": file}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.share, self.run, file = state["share"], state["run"], state["file"]
+        self._share_memory(_new_file() if file is None else file.detach())
+
+    @contextmanager
+    def _locked(self) -> Iterator[Any]:
+        if self._lock[0] != os.getpid():  # another thread of the parent may have held it when this process was forked
+            self._lock = os.getpid(), threading.Lock()
+        with self._lock[1]:
+            fcntl.lockf(self._file, fcntl.LOCK_EX)
+            try:
+                yield self._now
+            finally:
+                fcntl.lockf(self._file, fcntl.LOCK_UN)
+
+    # ------------------------------------------------------------------------------------------ counting
+
+    def serve(self, epoch: int, count: int) -> None:
+        """Count samples that were served."""
+        if count:
+            with self._locked() as now:
+                _served(now, epoch, count)
+
+    def replace(self, count: int) -> None:
+        """Count substitutes for samples that are known to be invalid; they are no failures."""
+        if count:
+            with self._locked() as now:
+                now["counts"][0, _slot(now, INVALID)] += count
+
+    def fail(self, failure: Failure, before: int, items: int) -> str | None:
+        """Count a failure.
+
+        Args:
+            failure: what failed.
+            before: samples served since the last count.
+            items: of the dataset.
+
+        Returns:
+            Why the run must stop; None where it may go on.
+        """
+        with self._locked() as now:
+            _served(now, failure.epoch, before)
+            slot = _slot(now, failure.reason)
+            place = int(now["failed"][0])
+            if place < _LISTED:
+                now["listed"][0, place] = failure.epoch, failure.item, failure.tried, slot
+            now["counts"][0, slot] += 1
+            now["failed"] += 1
+            now["run"] += 1
+            return self._exceeded(now, items)
+
+    def _exceeded(self, now: Any, items: int) -> str | None:
+        failed, served, run = (int(now[name][0]) for name in ("failed", "served", "run"))
+        if run >= self.run:
+            return f"{run} samples failed in a row; allowed are fewer than {self.run}"
+        if failed > math.ceil(self.share * max(served + failed, min(items, _JUDGED_FROM))):
+            epoch = int(now["epoch"][0])
+            return (
+                f"{failed} of {served + failed:,} samples failed in epoch {epoch}; allowed are {self.share:.3g} of them"
+            )
+        return None
+
+    # ------------------------------------------------------------------------------------------ what was counted
+
+    @property
+    def served(self) -> int:
+        """Samples that went through a transform in the newest epoch."""
+        return int(self._now["served"][0])
+
+    @property
+    def failed(self) -> int:
+        """Failures of the newest epoch."""
+        return int(self._now["failed"][0])
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """How many samples were replaced for each reason, in all epochs; after 31 reasons the rest is one."""
+        with self._locked() as now:
+            texts, counts = now["reasons"][0].tolist(), now["counts"][0].tolist()
+        return {text.decode("utf-8", "replace"): count for text, count in zip(texts, counts, strict=True) if count}
+
+    @property
+    def failures(self) -> list[Failure]:
+        """The first 1,000 failures of the newest epoch, in the order in which they came."""
+        with self._locked() as now:
+            listed = now["listed"][0, : min(int(now["failed"][0]), _LISTED)].tolist()
+            texts = [text.decode("utf-8", "replace") for text in now["reasons"][0].tolist()]
+        return [Failure(epoch, item, tried, texts[slot]) for epoch, item, tried, slot in listed]
+
+
+def budget_of(given: Any) -> Budget:
+    """Return the budget that is asked for; a new one where it is None.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if given is not None and not isinstance(given, Budget):
+        msg = f"budget={given!r}; Budget(share=..., run=...) is wanted"
+        raise UsageError(msg)
+    return given or Budget()
+
+
+def _new_file() -> int:
+    """Return a file without a name, of zeros; its lock ends with the process that holds it."""
+    if hasattr(os, "memfd_create"):
+        file = os.memfd_create("datacheck-budget")
+    else:
+        with tempfile.TemporaryFile() as temporary:
+            file = os.dup(temporary.fileno())
+    os.truncate(file, _MEMORY.itemsize)
+    return file
+
+
+def _served(now: Any, epoch: int, count: int) -> None:
+    if epoch > now["epoch"][0]:
+        now["epoch"], now["served"], now["failed"] = epoch, 0, 0
+    if count:
+        now["served"] += count
+        now["run"] = 0
+
+
+def _slot(now: Any, reason: str) -> int:
+    """Return where a reason is counted; the last place is that of all that are too many."""
+    text = reason.encode("utf-8", "replace")[:_TEXT].decode("utf-8", "ignore").strip("\0 \n").encode() or b"no reason"
+    texts = now["reasons"][0]
+    for slot in range(_REASONS - 1):
+        if texts[slot] in (text, b""):
+            texts[slot] = text
+            return slot
+    texts[-1] = b"other reasons"
+    return _REASONS - 1
+
+
+Array = np.ndarray[Any, Any]
+Policy = Literal["resample", "skip", "raise", "keep"]
+Make: TypeAlias = Callable[[int, int, int], Any]
+
+_TRIES = 64  # then the draw is made among the usable items directly, which costs a pass over them
+_RANDOM = 1 << 32  # attempts beyond are those of random numbers
+_SHOWN = 5
+_PART = 1 << 20  # samples that are looked at at once
+_NEVER = (MemoryError, NameError, ImportError, BudgetExceededError)
+_KEY = struct.Struct("<QQQQ")
+_MASK = 2**64 - 1
+
+
+def draw(seed: int, epoch: int, item: int, attempt: int) -> int:
+    """Return 64 random bits that belong to (seed, epoch, item, attempt)."""
+    return xxhash.xxh3_64_intdigest(_KEY.pack(seed & _MASK, epoch & _MASK, item & _MASK, attempt & _MASK))
+
+
+class Items:
+    """The items of a dataset: samples, or windows of episodes.
+
+    Shapes:
+        usable: bool (samples)
+
+    Args:
+        usable: which samples may be served.
+        policy: "resample" and "keep" put a usable item in the place of each other one, "skip" counts usable items
+            only, "raise" leaves the refusal to the caller.
+        seed: any integer.
+        windows: the windows, made with ``skip`` for that policy; None where an item is a whole sample.
+
+    Raises:
+        UsageError: nothing can be served; the policy is unknown.
+
+    Notes:
+        A substitute depends on (seed, epoch, item) and the cache only: equal in every worker and on every rank.
+        Its draw is uniform over the usable items.
+    """
+
+    def __init__(self, usable: Array, policy: Policy, seed: int, windows: WindowIndex | None = None) -> None:
+        if policy not in get_args(Policy):
+            msg = f"on_invalid={policy!r} is not one of {', '.join(get_args(Policy))}"
+            raise UsageError(msg)
+        self._usable, self._seed, self._windows = usable, seed, windows
+        samples = int(np.count_nonzero(usable))
+        if samples == 0:
+            msg = f"none of the {len(usable):,} samples is valid. See what is wrong with them: datacheck scan"
+            raise UsageError(msg)
+        self._count = samples if windows is None else windows.usable
+        if self._count == 0 and windows is not None:
+            cut = windows.windows
+            msg = (
+                f"no window: none of the {samples:,} valid episodes has {cut.least} steps; the longest has "
+                f"{windows.longest(usable)}. Pad short episodes (short='pad') or use shorter windows."
+            )
+            raise UsageError(msg)
+        skips = policy == "skip" and samples < len(usable) and windows is None
+        self._gaps = _gaps(usable) if skips else None
+        whole = len(usable) if windows is None else len(windows)
+        self._length = self._count if policy == "skip" else whole
+        self._perfect = samples == len(usable)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def samples(self, items: Array) -> Array:
+        """Return the sample (episode) of each item, int64 (items)."""
+        if self._windows is not None:
+            return self._windows.locate(items)[0]
+        return items if self._gaps is None else items + np.searchsorted(self._gaps, items, side="right")
+
+    def steps(self, items: Array) -> tuple[Array, Array]:
+        """Return the step of each item, and how many its episode has, int64 (items) each."""
+        if self._windows is None:
+            msg = "items are whole samples"
+            raise UsageError(msg)
+        episodes, at = self._windows.locate(items)
+        return at, self._windows.lengths(episodes)
+
+    def unusable(self, items: Array) -> Array:
+        """Return the positions in `items` whose sample must not be served."""
+        if self._perfect:
+            return items[:0]
+        return np.flatnonzero(~self._usable[self.samples(items)])
+
+    def substituted(self, items: Array, epochs: Array | int) -> Array:
+        """Return the items that are served for `items` in an epoch, or each in its own one."""
+        wrong = self.unusable(items)
+        if wrong.size:
+            of = np.broadcast_to(epochs, items.shape)[wrong].tolist()
+            items = items.copy()
+            items[wrong] = [next(self.candidates(*wanted)) for wanted in zip(items[wrong].tolist(), of, strict=True)]
+        return items
+
+    def candidates(self, item: int, epoch: int) -> Iterator[int]:
+        """Yield what may be served for an item in an epoch, without end: itself where it is usable, then draws."""
+        if not self.unusable(np.array([item])).size:
+            yield item
+        for attempt in range(_TRIES):
+            candidate = draw(self._seed, epoch, item, attempt) % self._length
+            if not self.unusable(np.array([candidate])).size:
+                yield candidate
+        usable = None if self._windows is not None or self._gaps is not None else np.flatnonzero(self._usable)
+        for attempt in count(_TRIES):
+            number = draw(self._seed, epoch, item, attempt) % self._count
+            if usable is not None:
+                yield int(usable[number])
+            elif self._windows is not None:
+                yield self._windows.nth_usable(number, self._usable)
+            else:
+                yield number  # skipped items have no number
+
+    def random(self, item: int, epoch: int, attempt: int) -> Generator:
+        """Return random numbers that belong to (seed, epoch, item, attempt)."""
+        return Generator(Philox(key=draw(self._seed, epoch, item, _RANDOM + attempt)))
+
+
+class Attempts:
+    """What takes the place of a sample that fails while it is made: the next of its candidates.
+
+    Args:
+        items: the items, and the candidates of each.
+        policy: "raise" passes the first failure on.
+        catch: exceptions, beside `InvalidSample`, that say that a sample is bad.
+        budget: how much may fail.
+
+    Raises:
+        UsageError: `catch` names an exception that is no sample's fault, or a class so wide that it holds one.
+
+    Notes:
+        What is served depends on (seed, epoch, item) and on what fails: where that depends on the sample (and on the
+        random numbers that belong to it) alone, it is equal in every worker and on every rank, and the number of
+        samples is always what was asked for.
+    """
+
+    def __init__(self, items: Items, policy: Policy, catch: Sequence[type[Exception]], budget: Budget) -> None:
+        self.items, self._policy, self._budget = items, policy, budget
+        self.catch = checked_catch(catch)
+
+    def served(self, epochs: Array, asked: Array, first: Array, make: Make, name: Callable[[int], str]) -> list[Any]:
+        """Return one sample for each item.
+
+        Shapes:
+            epochs, asked, first: int64 (items); `first` are the items to try first
+
+        Args:
+            epochs: of each item.
+            asked: the items.
+            first: their first candidates.
+            make: called with the place of an item, the candidate and the number of the attempt, from 0.
+            name: what an item is called in messages.
+
+        Raises:
+            BudgetExceededError: too much failed.
+        """
+        samples, before = [], 0
+        for place, (epoch, item, candidate) in enumerate(
+            zip(epochs.tolist(), asked.tolist(), first.tolist(), strict=True)
+        ):
+            try:
+                samples.append(make(place, candidate, 0))
+                before += 1
+            except self.catch as error:
+                if self._policy == "raise":
+                    raise
+                self._fail(Failure(epoch, item, candidate, _reason(error)), before, name)
+                before = 0
+                samples.append(self._next(epoch, item, lambda *which, place=place: make(place, *which), name))
+        self._budget.serve(int(epochs.max(initial=0)), before)
+        return samples
+
+    def _next(self, epoch: int, item: int, make: Callable[[int, int], Any], name: Callable[[int], str]) -> Any:
+        tried: set[int] = set()
+        for attempt, candidate in enumerate(islice(self.items.candidates(item, epoch), self._budget.run)):
+            again = candidate in tried or attempt == 0  # the first one has failed
+            tried.add(candidate)
+            if again:
+                continue
+            try:
+                sample = make(candidate, attempt)
+            except self.catch as error:
+                self._fail(Failure(epoch, item, candidate, _reason(error)), 0, name)
+            else:
+                self._budget.serve(epoch, 1)
+                return sample
+        msg = f"{name(item)}: none of {len(tried)} candidates can be served in its place. {self._listed(name)}"
+        raise BudgetExceededError(msg)
+
+    def _fail(self, failure: Failure, before: int, name: Callable[[int], str]) -> None:
+        why = self._budget.fail(failure, before, len(self.items))
+        if why is not None:
+            msg = f"{why}. {self._listed(name)}"
+            raise BudgetExceededError(msg)
+
+    def _listed(self, name: Callable[[int], str]) -> str:
+        by_reason: dict[str, list[int]] = {}
+        for failure in self._budget.failures:
+            by_reason.setdefault(failure.reason, []).append(failure.tried)
+        parts = []
+        for reason, tried in by_reason.items():
+            found = list(dict.fromkeys(tried))
+            more = f", … {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+            parts.append(f"{reason} ({len(tried)}): {', '.join(map(name, found[:_SHOWN]))}{more}")
+        return "; ".join(parts)
+
+
+def _gaps(usable: Array) -> Array:
+    """Return how many usable samples lie before each other one, int64 (unusable): these are few, those are many."""
+    parts = [first + np.flatnonzero(~usable[first : first + _PART]) for first in range(0, len(usable), _PART)]
+    left_out = np.concatenate(parts)
+    gaps: Array = left_out - np.arange(len(left_out))
+    return gaps
+
+
+def checked_catch(catch: Any) -> tuple[type[Exception], ...]:
+    """Return the exceptions that say that a sample is bad.
+
+    Raises:
+        UsageError: one is no sample's fault, or so wide that it holds one.
+    """
+    if not isinstance(catch, Iterable):
+        msg = f"catch={catch!r}; a list of classes of exceptions is wanted: catch=[{getattr(catch, '__name__', catch)}]"
+        raise UsageError(msg)
+    for kind in catch:
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            msg = f"catch: {kind!r} is no class of exceptions"
+            raise UsageError(msg)
+        held = [never.__name__ for never in _NEVER if issubclass(never, kind) or issubclass(kind, never)]
+        if held:
+            msg = f"catch: {kind.__name__} would hide {', '.join(held)}; name the exceptions that a bad sample raises"
+            raise UsageError(msg)
+    return (InvalidSample, *catch)
+
+
+def _reason(error: Exception) -> str:
+    said = " ".join(str(error).split())
+    if type(error) is InvalidSample:
+        return said or "invalid"
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def takes_random(transform: Callable[..., Any]) -> bool:
+    """Return whether a transform has a parameter `rng`."""
+    try:
+        return "rng" in inspect.signature(transform).parameters
+    except (TypeError, ValueError):  # a built-in that says nothing of its parameters
+        return False

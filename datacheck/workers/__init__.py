@@ -1,0 +1,1 @@
+"""Processes that may die, and what they may use: children that parse data, and Dask."""

@@ -1,0 +1,786 @@
+"""Runs a program in a process that may die: started, watched, limited, and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import gc
+import itertools
+import math
+import mmap
+import os
+import re
+import selectors
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from datacheck import errors
+from datacheck.errors import DatacheckError, MissingDependencyError, StorageError, UsageError
+from datacheck.plugins import module_folders, require, resolve
+from datacheck.runtime.sandbox import Sandbox, enter, lower_limit, wanted
+from datacheck.workers import budget
+from datacheck.workers.budget import WHOLE, Budget, Limits, check_machine, written_memory
+from datacheck.workers.fork_server import fork
+from datacheck.workers.wire import (
+    ANY,
+    FRAME,
+    Json,
+    Room,
+    TooLargeError,
+    answers,
+    check_answer,
+    decode,
+    encode,
+    may_be_of_items,
+    may_raise,
+)
+
+COUNTER = struct.Struct("<qqq")  # the item that the child is at; how often it said so; bytes of its files, or -1
+_LEAK_BYTES = 256 << 20  # what a child may keep of an item that ran out of memory
+_WRITTEN_BYTES = 1 << 20  # of one file that a child writes which reads files: its messages
+STOPPED_S = 10.0  # after which a child that somebody has stopped is given up
+_ANSWER_S, _ANSWER_RATE = 60.0, 10 << 20  # an answer is complete when it begins to come: what is left is to copy it
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Pulse:
+    """Tells the parent which item the child is at, and limits the memory of an item by the size of its files.
+
+    Args:
+        counter: shared memory of `COUNTER`.
+    """
+
+    def __init__(self, counter: mmap.mmap) -> None:
+        self._counter, self._beats = counter, itertools.count(1)
+        self._item, self._nbytes = 0, -1
+        self._memory: Sequence[int] = (0, 0, 0)
+        self._start: int | None = None
+
+    def begin(self, memory: Sequence[int]) -> None:
+        """Begin a task whose items may take so much memory (`Budget.told`)."""
+        self._memory = memory
+        self._nbytes = -1
+        self(0)
+
+    def __call__(self, item: int) -> None:
+        """Say that an item begins, or makes progress."""
+        if item != self._item:
+            self._item, self._nbytes = item, -1
+        COUNTER.pack_into(self._counter, 0, item, next(self._beats), self._nbytes)
+
+    def files(self, nbytes: int) -> None:
+        """Say how many bytes the files of the item have: by them its memory and its processor time are limited."""
+        self._nbytes = nbytes
+        base, step, most = self._memory
+        self._limit(min(base + step * nbytes, most))
+        self(self._item)
+
+    @property
+    def sized(self) -> bool:
+        """Whether the item's memory is limited by its size."""
+        return self._nbytes >= 0
+
+    def end(self) -> None:
+        """Take the limit back."""
+        if self._start is not None:
+            self._limit(-1)
+        budget.BY_SIZE = False
+
+    def leaked(self) -> bool:
+        """Tell whether an item that ran out of memory leaves much behind."""
+        gc.collect()
+        return written_memory() - (self._start or 0) > _LEAK_BYTES
+
+    def _limit(self, more: int) -> None:
+        import resource  # noqa: PLC0415  not on every platform, needed in children only
+
+        if self._start is None:
+            self._start = written_memory()
+            lower_limit(resource.RLIMIT_FSIZE, _WRITTEN_BYTES)
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        soft = hard if more < 0 else self._start + more
+        resource.setrlimit(resource.RLIMIT_DATA, (soft if hard < 0 else min(soft, hard), hard))
+        budget.BY_SIZE = more >= 0
+
+
+class OverdueError(Exception):
+    """A child that takes too long.
+
+    Args:
+        text: what to say of it.
+        kind: see `Death`.
+    """
+
+    def __init__(self, text: str, kind: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class Watch:
+    """How long a child may go on: without a sign of life by the clock, with an item by its processor time.
+
+    Args:
+        signs: returns the item that the child is at, how often it said so, and the bytes of its files.
+        budget: of an item that tells the size of its files.
+        pid: of the child.
+        task: its items.
+        silence_s: without a sign of life.
+        start_s: before the first one.
+        whole_s: in all, however many signs of life it gives: one that was taken over gives them without end.
+    """
+
+    def __init__(
+        self, signs: Callable[[], tuple[int, int, int]], budget: Callable[[Any], Budget], pid: int,
+        task: Mapping[str, Any], silence_s: float, start_s: float, whole_s: float = math.inf,
+    ) -> None:  # fmt: skip
+        self._signs, self._budget, self._pid = signs, budget, pid
+        self._items = task.get("items") or [None]
+        self._silence_s, self._start_s = silence_s, max(silence_s, start_s)
+        self._since, self._sign, self._waited = time.monotonic(), signs(), _waited(pid)
+        self._whole_s, self._end = whole_s, self._since + self._start_s + whole_s
+        self._at: int | None = None
+        self._began = 0.0
+        self._answering: float | None = None
+
+    def heard(self, nbytes: int) -> None:
+        """Note that the child sends its answer, of so many bytes.
+
+        Raises:
+            OverdueError: it has done so for too long.
+        """
+        self._since, self._waited = time.monotonic(), _waited(self._pid)
+        self._answering = self._answering or self._since
+        limit = max(self._silence_s, _ANSWER_S) + nbytes / _ANSWER_RATE
+        if self._since - self._answering > limit:
+            msg = f"still answering after {limit:.0f} s"
+            raise OverdueError(msg, "silent")
+
+    def look(self) -> None:
+        """Look whether the child takes too long.
+
+        Raises:
+            OverdueError: it does.
+        """
+        sign = self._signs()
+        if time.monotonic() > self._end:
+            msg = f"not finished after {self._whole_s:,.0f} s, although it gives signs of life"
+            raise OverdueError(msg, "endless")
+        if sign != self._sign:
+            self._since, self._sign, self._waited = time.monotonic(), sign, _waited(self._pid)
+        place, beats, nbytes = sign
+        limit = self._silence_s if beats else self._start_s
+        if nbytes >= 0:
+            allowed = self._budget(self._items[within(place, len(self._items))])
+            limit = min(limit, allowed.silence_s)
+            self._check_processor(place, allowed.seconds(nbytes))
+        silent = time.monotonic() - self._since
+        if silent > min(limit, STOPPED_S) and _is_stopped(self._pid):
+            msg = f"the process that reads was stopped by a signal, for {min(limit, STOPPED_S):g} s"
+            raise OverdueError(msg, "killed")
+        if silent > limit and silent - (_waited(self._pid) - self._waited) > limit:  # it may get no processor
+            msg = f"still {'busy' if beats else 'starting'} after {limit:g} s"
+            raise OverdueError(msg, "silent")
+
+    def _check_processor(self, place: int, limit: float) -> None:
+        used = _processor_time(self._pid)
+        if place != self._at:
+            self._at, self._began = place, used
+        if used - self._began > limit:
+            msg = f"still busy after {limit:.0f} s of processor time, too much for a file of its size"
+            raise OverdueError(msg, "busy")
+
+
+def within(place: int, count: int) -> int:
+    """Return the place in a task at which a child says that it is: one that was taken over may say any."""
+    return max(0, min(place, count - 1))
+
+
+def _is_stopped(pid: int) -> bool:
+    """Tell whether somebody has stopped a process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"T"
+    except OSError:  # it has just ended
+        return False
+
+
+def _waited(pid: int) -> float:
+    """Return how many seconds a process has waited for a processor that others had."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_bytes().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):  # it has just ended, or the kernel does not count
+        return 0.0
+
+
+def _processor_time(pid: int) -> float:
+    """Return how many seconds of processor time a process has taken."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:  # it has just ended
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+_POLL_S = 0.2
+_PR_SET_PDEATHSIG = 1
+_NO_MEMORY, _NO_SANDBOX, _LIMITED = 77, 78, 79  # exit codes of a child that says why it ends
+_IMPORT = "datacheck.workers.child:import_library"
+_NOTHING = "datacheck.workers.child:nothing"
+_BY_OTHERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}  # no parser does that
+_LETTERS = 100_000  # of an error's text
+
+
+@dataclass(frozen=True)
+class Death:
+    """An item that killed or hung its child, or an exception that the task's function did not handle.
+
+    Args:
+        item: which.
+        how: what to say of it.
+        crash: whether our own code failed.
+        kind: "memory" or "busy" where it exceeded the budget of its size, "silent" where the child was silent,
+            "endless" where it took too long in all, "killed" where somebody else killed or stopped the child.
+        machine: whether this machine may be to blame, and says nothing of the item.
+    """
+
+    item: Json
+    how: str
+    crash: bool = False
+    kind: str = ""
+    machine: bool = False
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a child is.
+
+    Args:
+        name: what it is called when it dies.
+        environment: variables besides the parent's own.
+        start_s: seconds that it may take to start and to import its function.
+        limited: under its memory limit from the start; else the function limits itself (`limit_memory`).
+        sandbox: what it may reach; None: what its user may.
+        beside: import modules from the working folder, too, before all others.
+        doubted: what it answers may be anything, as it reads data; else it runs what the user named, and is believed.
+    """
+
+    name: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    start_s: float = 120.0
+    limited: bool = True
+    sandbox: Sandbox | None = None
+    beside: bool = False
+    doubted: bool = True
+
+
+PARSER = Program("the parser")
+
+# Arguments behind the four of `serve` are the folders of modules. They come this way and not by PYTHONPATH, which is in
+# force before any line of ours: a sitecustomize.py in one of them would run.
+_BOOT = "import sys; sys.path[:] = sys.argv[5:]; del sys.argv[5:]; from datacheck.workers.child import serve; serve()"
+
+# ---------------------------------------------------------------------------------------------- inside
+
+
+@answers(type(None), raises=(MissingDependencyError,))
+def import_library(task: dict[str, Json], beat: Pulse) -> None:
+    """Import a library: who asks for it learns whether it is installed."""
+    del beat
+    require(task["library"], "")
+
+
+def nothing(task: dict[str, Json], beat: Pulse) -> None:
+    """Do nothing: who asks for it learns whether a child can start."""
+    del task, beat
+
+
+def serve() -> None:
+    """Serve tasks from standard input until it closes."""
+    orders, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    pulse = _prepared(*sys.argv[1:5])
+    while head := orders.read(FRAME.size):
+        order = decode(head + orders.read(sum(FRAME.unpack(head))))
+        pieces: list[bytes | memoryview] = []
+        answer: dict[str, Json]
+        try:
+            work = _found(order["function"])
+            pulse.begin(order["memory"])  # imports are done: from here on an item is to blame
+            answer = {"payload": work(order["task"], pulse)}
+            pieces = encode(answer)  # under the limit of the last item, too
+        except MemoryError:
+            if not pulse.sized:
+                os._exit(_LIMITED if _is_limited() else _NO_MEMORY)  # the parent names the item
+            answer = {"memory": True}
+        except DatacheckError as error:
+            answer = {"raised": type(error).__name__, "text": str(error)}
+        except Exception:  # noqa: BLE001  the parent reports it as a crash with this traceback
+            answer = {"crash": traceback.format_exc()}
+        pulse.end()
+        if _is_limited():
+            os._exit(_LIMITED)  # whatever came of the item
+        if "memory" in answer and pulse.leaked():
+            os._exit(_NO_MEMORY)
+        answers.writelines(pieces or encode(answer))
+        answers.flush()
+
+
+def _found(function: str) -> Any:
+    """Return a function by name; a module that is there and cannot be imported says something of the machine alone."""
+    try:
+        return resolve(function)
+    except UsageError as error:
+        if function.startswith("datacheck.") and not isinstance(error.__cause__, AttributeError | ModuleNotFoundError):
+            os._exit(_NO_MEMORY)
+        raise
+
+
+def _prepared(counter: str, memory: str, parent: str, sandbox: str) -> Pulse:
+    """Bound this process before it reads anything; return what tells the parent how it goes on."""
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)  # a library that prints to standard output must not break the frames
+    end_with_parent(int(parent))
+    pulse = Pulse(mmap.mmap(int(counter), COUNTER.size))
+    if sandbox:
+        try:
+            enter(Sandbox.decoded(sandbox))
+        except OSError as error:
+            os.write(2, str(error.strerror).encode())
+            os._exit(_NO_SANDBOX)
+    _set_limits[:] = _memory_limits()
+    if int(memory):
+        limit_memory(int(memory))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    gc.set_threshold(50_000)  # parsers make many objects that go at once; looking for cycles took a third of their time
+    return pulse
+
+
+def limit_memory(limit: int, *, mapped: bool = True) -> None:
+    """Allow this process so many bytes beyond what it has now.
+
+    Args:
+        limit: bytes.
+        mapped: of address space; else of memory that it can write, so that files may be mapped however large they are.
+    """
+    import resource  # noqa: PLC0415  not on every platform, needed in children only
+
+    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123
+        pages = file.read().split()
+    used = int(pages[0 if mapped else 5]) * resource.getpagesize()
+    kind = resource.RLIMIT_AS if mapped else resource.RLIMIT_DATA
+    _, most = resource.getrlimit(kind)
+    limit = used + limit if most == resource.RLIM_INFINITY else min(used + limit, most)
+    resource.setrlimit(kind, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _set_limits[:] = _memory_limits()
+
+
+_set_limits: list[int] = []  # of memory, as this process has set them
+
+
+def _memory_limits() -> list[int]:
+    import resource  # noqa: PLC0415  as above
+
+    found = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
+    return [sys.maxsize if limit == resource.RLIM_INFINITY else limit for limit in found]
+
+
+def _is_limited() -> bool:
+    """Tell whether somebody else has taken memory from this process: what it says of a file means nothing then."""
+    return any(now < then for now, then in zip(_memory_limits(), _set_limits, strict=False))
+
+
+def end_with_parent(parent: int = 0) -> None:
+    """Let this process never outlive its parent, however that ends.
+
+    Args:
+        parent: its number, where it is known: it may have ended before this call, and then nothing else would tell.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent and os.getppid() != parent:
+        os._exit(0)
+
+
+# ---------------------------------------------------------------------------------------------- outside
+
+_LIBRARY = re.compile(r"\w+")  # with which the message begins that it is not installed
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+# Blocks come and go at the same size: giving their memory back each time cost a fifth of a build (glibc only).
+_ALLOCATION = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), str(256 << 20))
+_START = {"PYDANTIC_DISABLE_PLUGINS": "__all__"}  # who looks for them reads what is said of each package
+
+
+class Process(Protocol):
+    """A process, as `subprocess.Popen` and `fork_server.Forked` are."""
+
+    pid: int
+    returncode: int | None
+
+    @property
+    def stdin(self) -> IO[bytes] | None:
+        """Pipe to it."""
+
+    @property
+    def stdout(self) -> IO[bytes] | None:
+        """Pipe from it."""
+
+    def poll(self) -> int | None:
+        """Return how it has ended, None where it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return how it has ended, or raise `subprocess.TimeoutExpired`."""
+
+    def kill(self) -> None:
+        """Kill it and its group."""
+
+
+class _Started(subprocess.Popen[bytes]):
+    """A process of its own."""
+
+    def kill(self) -> None:
+        """Kill it and its group, which it may have left where there is no sandbox."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        super().kill()
+
+
+class Child:
+    """One expendable process and the way to talk to it; started on first use, restarted after a death.
+
+    Attributes:
+        budget: of items that tell the size of their files.
+    """
+
+    def __init__(self, limits: Limits, program: Program = PARSER) -> None:
+        self.budget: Callable[[Json], Budget] = lambda _: WHOLE
+        self._limits, self._program = limits, program
+        self._process: Process | None = None
+        self._over = False
+        self._shared = os.memfd_create("datacheck-counter", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self._shared, COUNTER.size)
+        # reading a map of a file that a child has cut would end this process
+        fcntl.fcntl(self._shared, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        self._counter = mmap.mmap(self._shared, COUNTER.size)
+        self._noise = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the child
+
+    def _start(self) -> Process:
+        if self._process is None or self._process.poll() is not None:
+            self.close()  # the pipes of a dead child
+            check_machine()
+            program, memory = self._program, self._limits.memory_b
+            environment = _ALLOCATION | _START | os.environ | dict.fromkeys(_THREADS, "1") | dict(program.environment)
+            environment.pop("PYTHONPATH", None)
+            said = [str(self._shared), str(memory if program.limited else 0), str(os.getpid()), ""]
+            if program.sandbox is not None and wanted():
+                said[-1] = program.sandbox.encoded()
+            self._process = None if self._over else self._started(said, environment)
+            if self._over:  # looked at again: `end` either saw the new process, or was there before this line
+                self.close()
+                raise RuntimeError(program.name)  # to the thread that still waits for an answer
+            assert self._process is not None
+            for pipe in (self._process.stdin, self._process.stdout):
+                assert pipe is not None
+                os.set_blocking(pipe.fileno(), False)  # a child may read nothing, or what it has written
+        assert self._process is not None
+        return self._process
+
+    def _started(self, said: list[str], environment: dict[str, str]) -> Process:
+        """Start a process: a fork of one that has only imported, or a new one where it runs modules of the user."""
+        folders = [*([str(Path.cwd())] if self._program.beside else []), *module_folders()]
+        if self._program.doubted:
+            forked = fork(said[1], said[3], environment, self._shared, self._noise.fileno(), folders)
+            if forked is not None:
+                return forked
+        return _Started(
+            [sys.executable, "-P", "-c", _BOOT, *said, *folders],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._noise,
+            pass_fds=[self._shared], env=environment, process_group=0,
+        )  # fmt: skip
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a process; a new one knows nothing of the tasks before."""
+        return self._process is not None and self._process.poll() is None
+
+    def run(self, function: str, task: dict[str, Json], patience: float = 0.0) -> tuple[Json, Death | None]:
+        """Run ``function(task, beat)`` in the child; return (answer, None) or (None, death).
+
+        Args:
+            function: ``module:function``.
+            task: JSON arguments; the items are in ``items``.
+            patience: seconds without a sign of life that this task may take, where they are more than the limit.
+        """
+        process = self._start()
+        COUNTER.pack_into(self._counter, 0, 0, 0, -1)
+        self._noise.seek(0)  # the child writes at the same position
+        self._noise.truncate()
+        memory, room = self.budget(self._item(task)).told, _room(task) if self._program.doubted else ANY
+        silence = max(patience, self._limits.item_s)
+        items = len(task.get("items") or [None])
+        whole = self._limits.task_s(silence, items, file_bytes(task)) if self._program.doubted else math.inf
+        watch = Watch(self.signs, self.budget, process.pid, task, silence, self._program.start_s, whole)
+        pieces = encode({"function": function, "task": task, "memory": memory})
+        try:
+            frame = self._exchange(process, watch, pieces, room)
+        except OverdueError as error:
+            self.close()
+            return None, Death(self._item(task), str(error), kind=error.kind, machine=error.kind == "killed")
+        except TooLargeError as error:
+            return None, self._too_large(task, error)
+        if frame is None:
+            return None, self._death(function, task, process.wait())
+        asked = resolve(function) if self._program.doubted else None
+        return self._understood(frame, room, asked, task)
+
+    def _understood(
+        self, frame: bytearray, room: Room, function: Any, task: dict[str, Json]
+    ) -> tuple[Json, Death | None]:
+        """Return what an answer says, as `run`; one that makes no sense ends the child."""
+        try:
+            answer = decode(frame, room=room)
+            if "payload" in answer:
+                check_answer(function, answer["payload"], task)
+                return answer["payload"], None
+            if "memory" in answer:
+                return None, self._no_memory(task)
+            if "crash" in answer:
+                return None, Death(self._item(task), _told(answer["crash"]), crash=True)
+            raised = _error(str(answer["raised"]), _told(answer["text"]))
+        except TooLargeError as error:
+            return None, self._too_large(task, error)
+        except Exception as error:  # noqa: BLE001  a child that was taken over may answer anything, an honest one never
+            self.close()
+            why = f"{type(error).__name__}: {_line(str(error))}"
+            how = f"{self._program.name} answered nonsense ({why}). A damaged file does not do that: please report this"
+            return None, Death(self._item(task), how)
+        if self._program.doubted and not self._ends_command(function, task, raised):
+            self.close()
+            return None, Death(self._item(task), f"{self._program.name} gave up: {_line(str(raised))}")
+        raise raised
+
+    def _ends_command(self, function: Any, task: dict[str, Json], raised: DatacheckError) -> bool:
+        """Tell whether an error is one of the command: a child that was taken over may raise any.
+
+        Raises:
+            UsageError: another child, which reads nothing, raises this one of the same task.
+        """
+        if not may_raise(function, raised) or may_be_of_items(function) or not task.get("items"):
+            return may_raise(function, raised)
+        library = _LIBRARY.match(str(raised)) if isinstance(raised, MissingDependencyError) else None
+        with contextlib.closing(Child(self._limits, self._program)) as other:
+            if library is None:
+                other.run(f"{function.__module__}:{function.__qualname__}", task | {"items": []})
+                return False
+            try:
+                other.run(_IMPORT, {"library": library[0]})
+            except MissingDependencyError:
+                return True
+            return False
+
+    def _too_large(self, task: dict[str, Json], error: TooLargeError) -> Death:
+        self.close()
+        return Death(self._item(task), f"{self._program.name} answered too much: {error}", kind="memory")
+
+    def _death(self, function: str, task: dict[str, Json], code: int) -> Death:
+        """Return what to say of a child that has ended.
+
+        Raises:
+            StorageError: the machine refuses the sandbox.
+        """
+        self.close()
+        if code == _NO_SANDBOX and function == _NOTHING:
+            msg = f"this machine refuses the sandbox ({self._last_words()}). Run the same command with --no-sandbox."
+            raise StorageError(msg)
+        if code == _NO_SANDBOX:  # one that was taken over may say so, too: another one, which reads nothing, knows
+            with contextlib.closing(Child(self._limits, self._program)) as other:
+                other.run(_NOTHING, {})
+        if code == _NO_MEMORY and self._nbytes() >= 0:
+            return self._no_memory(task)
+        at_work = self.signs()[1] > 0  # else it has imported nothing yet, and no item can be to blame
+        killed = -code in _BY_OTHERS or code == _LIMITED or not at_work
+        how = _ended(self._program.name, code, self._last_words())
+        return Death(self._item(task), how, kind="killed" if killed else "", machine=killed)
+
+    def at(self) -> int:
+        """Return the item that the child is at."""
+        return self.signs()[0]
+
+    def signs(self) -> tuple[int, int, int]:
+        """Return the item that the child is at, how often it said so, and the bytes of its files (-1: unknown)."""
+        item, beats, nbytes = COUNTER.unpack_from(self._counter, 0)
+        return item, beats, nbytes
+
+    def _item(self, task: dict[str, Json]) -> Json:
+        items = task.get("items") or [None]
+        return items[within(self.at(), len(items))]
+
+    def _nbytes(self) -> int:
+        return self.signs()[2]
+
+    def _no_memory(self, task: dict[str, Json]) -> Death:
+        item, nbytes = self._item(task), self._nbytes()
+        asked, most = self.budget(item).memory(nbytes), self._limits.memory_b
+        if most < asked:
+            return Death(item, f"needs more than {most:,} bytes of memory", kind="memory", machine=True)
+        how = f"needs more than {asked:,} bytes of memory, too much for a file of its size"
+        return Death(item, how, kind="memory")
+
+    def _exchange(
+        self, process: Process, watch: Watch, pieces: Iterable[bytes | memoryview], room: Room
+    ) -> bytearray | None:
+        """Send a task and return the answer, None where the child has ended."""
+        try:
+            self._send(process, watch, pieces)
+            return self._receive(process, watch, room)
+        except (BrokenPipeError, EOFError):
+            while True:  # one that was taken over may close its pipes and go on
+                try:
+                    process.wait(_POLL_S)
+                except subprocess.TimeoutExpired:
+                    watch.look()
+                else:
+                    return None
+
+    def _send(self, process: Process, watch: Watch, pieces: Iterable[bytes | memoryview]) -> None:
+        assert process.stdin is not None
+        pipe = process.stdin.fileno()
+        with selectors.DefaultSelector() as selector:
+            selector.register(pipe, selectors.EVENT_WRITE)
+            for piece in pieces:
+                rest = memoryview(piece)
+                while rest:
+                    if selector.select(_POLL_S):
+                        with contextlib.suppress(BlockingIOError):
+                            rest = rest[os.write(pipe, rest) :]
+                    elif process.poll() is not None:
+                        raise EOFError
+                    else:
+                        watch.look()
+
+    def _receive(self, process: Process, watch: Watch, room: Room) -> bytearray:
+        assert process.stdout is not None
+        pipe = process.stdout.fileno()
+        received = bytearray()
+        wanted = FRAME.size
+        with selectors.DefaultSelector() as selector:
+            selector.register(pipe, selectors.EVENT_READ)
+            while len(received) < wanted:
+                if selector.select(_POLL_S):
+                    try:
+                        piece = os.read(pipe, 1 << 20)
+                    except BlockingIOError:
+                        watch.look()
+                        continue
+                    if not piece:
+                        raise EOFError
+                    received += piece
+                    if wanted == FRAME.size and len(received) >= wanted:
+                        wanted += sum(FRAME.unpack_from(received))
+                        room.check_head(received)
+                    watch.heard(wanted)
+                elif process.poll() is not None:  # a process of its own may still hold the pipe open
+                    raise EOFError
+                else:
+                    watch.look()
+        return received
+
+    def _last_words(self) -> str:
+        self._noise.seek(0, os.SEEK_END)
+        self._noise.seek(max(0, self._noise.tell() - 2000))
+        lines = self._noise.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1][:200] if lines else ""
+
+    def end(self) -> None:
+        """End the process while another thread may be running a task in it; there will be no other one.
+
+        Notes:
+            It waits for nothing, so that hardly any interrupt can come in between.
+        """
+        self._over = True
+        process = self._process  # the other thread may close it at any moment
+        if process is not None and process.returncode is None:
+            process.kill()
+
+    def close(self) -> None:
+        """End the process and whatever it has started; safe to call twice."""
+        process = self._process
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+            self._process = None
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close()
+            self._noise.close()
+            self._counter.close()
+            os.close(self._shared)
+
+
+def _error(name: str, text: str) -> DatacheckError:
+    """Return what a child raised; one that was taken over may name anything."""
+    kind = getattr(errors, name, None)
+    return kind(text) if isinstance(kind, type) and issubclass(kind, DatacheckError) else StorageError(text)
+
+
+def _ended(name: str, code: int | None, words: str) -> str:
+    if code == _NO_MEMORY:
+        return "needs more memory than a sample may take"
+    if code == _LIMITED:
+        return f"{name} was limited to less memory than it began with"
+    how = f"ended with status {code}"
+    if code is not None and code < 0:
+        known = {one.value: one.name for one in signal.Signals}  # not all have a name
+        how = f"was killed by {known.get(-code, f'signal {-code}')}"
+    return f"{name} {how}" + (f" ({words})" if words else "")
+
+
+def _told(text: Json) -> str:
+    """Return a text of a child, of which the last line may be quoted."""
+    said = str(text)[-_LETTERS:].encode("utf-8", "backslashreplace").decode()
+    return said.strip() or "it does not say why"
+
+
+def _line(said: str) -> str:
+    return " ".join(said.split())[:200].encode("utf-8", "backslashreplace").decode()
+
+
+def file_bytes(task: Any) -> int:
+    """Return how many bytes the files of a task have, as far as the task says; never what its child says of them."""
+    if isinstance(task, list | tuple):
+        return sum(map(file_bytes, task))
+    if not isinstance(task, dict):
+        return 0
+    if task.get("part"):
+        return int(task["part"][1] - task["part"][0])
+    inner: int = sum(file_bytes(task.get(name)) for name in ("items", "item", "reads", "sides"))
+    companions: int = sum(size for _, size, *_ in task.get("files") or ())
+    return max(inner + int(task.get("nbytes") or 0), companions, int(task.get("file_bytes") or 0))
+
+
+def _room(task: Mapping[str, Json]) -> Room:
+    """Return how large the answer to a task may be: by the bytes of its files, or of what else it comes from."""
+    nbytes = task.get("nbytes", 0)
+    for item in task.get("items") or ():
+        if isinstance(item, dict):
+            part = item.get("part")
+            nbytes += part[1] - part[0] if part else item.get("nbytes") or 0
+    return Room(
+        text=(32 << 20) + 64 * nbytes,  # of what it takes as JSON a line of a packed file may be a hundredth
+        values=2_000_000 + 16 * nbytes,
+        arrays=(128 << 20) + 64 * nbytes,
+        alike=(512 << 20) + 1024 * nbytes,  # a row of one byte may have hundreds of columns
+    )

@@ -1,0 +1,207 @@
+"""Text for language models: token ids, labels, chats, preferences, how text is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from datacheck.testing.synth.minimind import language, question, text
+from tests.trials.base import Plant, Samples, Size, Trial, changed, edited, sample, some
+
+_COUNT, _LONG, _VOCAB, _PAD, _END = 120, 64, 6400, 0, 2
+_IDS = {"role": "tokens", "shape": [_LONG]}
+_LABELLED = {
+    "fields": {"ids": _IDS, "labels": {"role": "labels", "shape": [_LONG], "label_of": "ids", "shift": 0}},
+    "tokenizer": {"vocab": _VOCAB},
+    "rules": {"DC711": {"pad": _PAD}},
+}
+_CUT = {"fields": {"ids": {"role": "tokens", "shape": ["L"]}}, "tokenizer": {"max_length": 64}}
+_CHAT = {
+    "fields": {"chat": {"role": "chat", "speakers": ["system", "user", "assistant", "tool"], "train_on": "assistant"}}
+}
+_PAIR = {"fields": {"chosen": {"role": "chat", "preferred_over": "rejected"}, "rejected": {"role": "chat"}}}
+_TEXT = {"fields": {"text": {"role": "text"}}}
+
+
+def _key(number: int) -> str:
+    return f"t{number:05d}"
+
+
+def _arrays(rng: np.random.Generator) -> Samples:
+    """Rows as minimind's loader makes them: bos, a prompt that is not learnt, an answer with eos, padding."""
+    made = []
+    for number in range(_COUNT):
+        used, prompt = int(rng.integers(30, _LONG + 1)), int(rng.integers(4, 16))
+        ids = np.full(_LONG, _PAD, np.int64)
+        ids[:used] = rng.integers(3, _VOCAB, used)
+        ids[0], ids[used - 1] = 1, _END
+        labels = np.where(np.arange(_LONG) < prompt, -100, ids)
+        labels[used:] = -100
+        made.append(sample(_key(number), {"ids": ids, "labels": labels}))
+    return made
+
+
+def _ragged(rng: np.random.Generator) -> Samples:
+    return [
+        sample(_key(i), {"ids": rng.integers(3, _VOCAB, int(rng.integers(8, 64))).astype(np.uint16)})
+        for i in range(_COUNT)
+    ]
+
+
+def _chats(rng: np.random.Generator) -> Samples:
+    return [sample(_key(i), {"chat": _chat(rng)}) for i in range(_COUNT)]
+
+
+def _chat(rng: np.random.Generator) -> list[dict[str, str]]:
+    name = language(rng)
+    said = [{"role": "system", "content": "You are a helpful assistant."}] if rng.uniform() < 0.3 else []
+    for _ in range(int(rng.integers(1, 4))):
+        said.append({"role": "user", "content": question(rng, name)})
+        said.append({"role": "assistant", "content": text(rng, name, float(rng.uniform(20, 160)))})
+    return said
+
+
+def _pairs(rng: np.random.Generator) -> Samples:
+    made = []
+    for number in range(_COUNT):
+        chat = _chat(rng)
+        other = [*chat[:-1], {"role": "assistant", "content": text(rng, language(rng), 60.0)}]
+        made.append(sample(_key(number), {"chosen": chat, "rejected": other}))
+    return made
+
+
+def _texts(rng: np.random.Generator) -> Samples:
+    return [sample(_key(i), {"text": text(rng, language(rng), float(rng.uniform(100, 900)))}) for i in range(_COUNT)]
+
+
+def _each(change: Callable[[dict[str, Any], float, np.random.Generator], dict[str, Any]], share: float = 0.05) -> Plant:
+    return edited(share, lambda piece, size, rng: changed(piece, **change(dict(piece.fields), size, rng)), 3)
+
+
+def _foreign(fields: dict[str, Any], size: float, rng: np.random.Generator) -> dict[str, Any]:
+    ids = fields["ids"].copy()
+    ids[int(rng.integers(1, 20))] = int(size)
+    return {"ids": ids, "labels": np.where(fields["labels"] == -100, -100, ids)}
+
+
+def _shifted(fields: dict[str, Any], size: float, rng: np.random.Generator) -> dict[str, Any]:
+    del rng
+    lag = int(size)
+    return {"labels": np.concatenate([fields["labels"][lag:], np.full(lag, -100)])}
+
+
+def _padded(samples: Samples, size: float, rng: np.random.Generator) -> Sequence[str]:
+    """Learn from the padding of samples that have some."""
+    free = [i for i, (_, piece) in enumerate(samples) if int((piece.fields["ids"] == _PAD).sum()) >= size]
+    places = sorted(int(i) for i in rng.choice(free, 5, replace=False))
+    for place in places:
+        split, piece = samples[place]
+        labels = piece.fields["labels"].copy()
+        first = int(np.flatnonzero(piece.fields["ids"] == _PAD)[0])
+        labels[first : first + int(size)] = _PAD
+        samples[place] = split, changed(piece, labels=labels)
+    return [samples[place][1].key for place in places]
+
+
+def _long(samples: Samples, size: float, rng: np.random.Generator) -> Sequence[str]:
+    places = some(samples, size, rng)
+    for place in places:
+        split, piece = samples[place]
+        samples[place] = split, changed(piece, ids=rng.integers(3, _VOCAB, 200).astype(np.uint16))
+    return [samples[place][1].key for place in places]
+
+
+def _answer(content: str) -> Callable[[dict[str, Any], float, np.random.Generator], dict[str, Any]]:
+    def change(fields: dict[str, Any], size: float, rng: np.random.Generator) -> dict[str, Any]:
+        del size, rng
+        return {"chat": [*fields["chat"][:-1], {"role": "assistant", "content": content}]}
+
+    return change
+
+
+def _disordered(fields: dict[str, Any], size: float, rng: np.random.Generator) -> dict[str, Any]:
+    del rng
+    chat = fields["chat"]
+    broken = {
+        1.0: [{**chat[0], "role": "usr"}, *chat[1:], *chat[-2:]],
+        2.0: [chat[-1], *chat],
+        3.0: [*chat, {"role": "tool", "content": "21 degrees"}, chat[-1]],
+        4.0: [{"role": "system", "content": "Use tools.", "tools": "[{'name': 'weather'}]"}, *chat],
+        5.0: [*chat, {"role": "user", "content": "And then?"}],
+    }
+    return {"chat": broken[size]}
+
+
+def _equal(fields: dict[str, Any], size: float, rng: np.random.Generator) -> dict[str, Any]:
+    del rng
+    if size == 1.0:
+        return {"rejected": fields["chosen"]}
+    return {"rejected": [{"role": "user", "content": "Another question."}, fields["rejected"][-1]]}
+
+
+_ODD = ("\ufffd", "\u00e2\u20ac\u2122", "\u00e4\u00b8\u00ad\u00e6\u0096\u0087", "\x00")
+
+
+def _broken(fields: dict[str, Any], size: float, rng: np.random.Generator) -> dict[str, Any]:
+    said = fields["text"]
+    at = int(rng.integers(1, len(said)))
+    return {"text": said[:at] + _ODD[int(size)] * (1 + len(said) // 400) + said[at:]}
+
+
+def _leaked(fields: dict[str, Any], size: float, rng: np.random.Generator) -> dict[str, Any]:
+    said, marker = fields["text"], ("<|im_end|>", "<|endoftext|>", "<think>")[int(size)]
+    at = int(rng.integers(1, len(said)))
+    return {"text": said[:at] + marker + said[at:]}
+
+
+def _repeated(fields: dict[str, Any], size: float, rng: np.random.Generator) -> dict[str, Any]:
+    return {"text": fields["text"] + text(rng, language(rng), 40.0) * int(size)}
+
+
+_ALL = _each(_shifted, share=1.0)
+(
+    IDS_ABOVE, IDS_BELOW, TOO_LONG, SHIFTED, ALL_SHIFTED, PADDING_LEARNT, EMPTY_ANSWER, ANSWER_NONE, OUT_OF_ORDER,
+    NOTHING_PREFERRED, WRONG_ENCODING, MARKER_IN_TEXT, LOOP,
+) = (
+    Trial("ids-above", "DC704", _LABELLED, _arrays, _each(_foreign), (Size("6400", 6400), Size("65535", 65535))),
+    Trial("ids-below", "DC704", _LABELLED, _arrays, _each(_foreign), (Size("-1", -1),)),
+    Trial("too-long", "DC703", _CUT, _ragged, _long, (Size("10 %", 0.1), Size("50 %", 0.5)), "samples"),
+    Trial(
+        "labels-shifted", "DC710", _LABELLED, _arrays, _each(_shifted), (Size("by 1", 1), Size("by 2", 2)),
+        cause=lambda size: f"lag {int(size)}",
+    ),
+    Trial(
+        "all-labels-shifted", "DC710", _LABELLED, _arrays, _ALL, (Size("by 1", 1), Size("by 2", 2)),
+        cause=lambda size: f"lag {int(size)}",
+    ),
+    Trial(
+        "padding-learnt", "DC711", _LABELLED, _arrays, _padded,
+        (Size("1 pad", 1, documented=False), Size("2 pads", 2), Size("12 pads", 12)), "padding",
+    ),
+    Trial("empty-answer", "DC705", _CHAT, _chats, _each(_answer(" \n")), (Size("white space", 1),), "empty"),
+    Trial("answer-none", "DC705", _CHAT, _chats, _each(_answer("None")), (Size("None", 1),), "none"),
+    Trial(
+        "turns-out-of-order", "DC706", _CHAT, _chats, _each(_disordered),
+        (Size("unknown speaker", 1), Size("answer first", 2), Size("tool without call", 3), Size("tools no JSON", 4),
+         Size("no last answer", 5)),
+        cause=lambda size: ("unknown", "no-user", "no-call", "tools", "last")[int(size) - 1],
+        also=frozenset({"DC707"}),
+    ),
+    Trial(
+        "nothing-preferred", "DC712", _PAIR, _pairs, _each(_equal), (Size("equal", 1), Size("other prompt", 2)),
+        cause=lambda size: ("same", "prompts")[int(size) - 1],
+    ),
+    Trial(
+        "wrong-encoding", "DC708", _TEXT, _texts, _each(_broken),
+        (Size("U+FFFD", 0), Size("as Windows-1252", 1), Size("as Latin-1", 2), Size("NUL", 3)),
+        cause=lambda size: ("replacement", "mojibake", "mojibake", "control")[int(size)],
+    ),
+    Trial(
+        "marker-in-text", "DC709", _TEXT, _texts, _each(_leaked), (Size("im_end", 0), Size("eos", 1), Size("think", 2))
+    ),
+    Trial(
+        "loop", "DC707", _TEXT, _texts, _each(_repeated), (Size("3 times", 3, documented=False), Size("60 times", 60))
+    ),
+)  # fmt: skip
