@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterable
 
-_ACTS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 COMMAND = re.compile(r"##(?=\w*\[)")  # for what prints a log of CI: ##[error] (GitHub), ##vso[ (Azure), ##teamcity[
 COLONS = re.compile(r"^([^\S\n]*)::", re.MULTILINE)  # for GitHub Actions, at the start of a line, also behind blanks
 
@@ -27,14 +27,14 @@ class ManyLines(str):
         return ManyLines("\n".join(line.replace("\n", r"\n") for line in lines))
 
 
-def spelled(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Return a text in which whatever a terminal or a log of CI acts on is spelled out; line breaks stay."""
     if not text.isprintable():
-        text = _ACTS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-    return inert(text)
+        text = _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return escape_ci_commands(text)
 
 
-def inert(text: str) -> str:
+def escape_ci_commands(text: str) -> str:
     """Return a text in which no runner of CI finds a command: each reads the output of every step for them.
 
     Notes:
@@ -56,7 +56,7 @@ class DatacheckError(Exception):
 
     def __str__(self) -> str:
         """Return the message, spelled out."""
-        return spelled(super().__str__())
+        return escape_controls(super().__str__())
 
 
 class UsageError(DatacheckError):

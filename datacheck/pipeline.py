@@ -13,25 +13,25 @@ import numpy as np
 from datacheck.build import fingerprint
 from datacheck.build.builder import Built, build_cache, prepare
 from datacheck.build.check import Share
-from datacheck.build.field_stats import Seen, measured, of_table, survey
-from datacheck.build.fingerprint import Difference
+from datacheck.build.field_stats import FieldStats, has_field_stats, measure_fields, stats_of_table
+from datacheck.build.fingerprint import InputDifference
 from datacheck.build.fingerprint import explain as explained
 from datacheck.build.finish import hashed_before
-from datacheck.build.job import Job, digests
-from datacheck.build.plan import Samples
+from datacheck.build.job import BuildJob, digests
+from datacheck.build.plan import SplitSamples
 from datacheck.build.publish import check_writable, target_of
-from datacheck.build.repair import Repaired, repair_caches
+from datacheck.build.repair import RepairedCache, repair_caches
 from datacheck.cache.codec import Codec
 from datacheck.cache.store import is_url
 from datacheck.errors import DatacheckError, StorageError, UsageError
 from datacheck.model.finding import Progress, Verdict
 from datacheck.model.table import CHECKED, Table, Texts
 from datacheck.pipelinefile import Pipeline, load_pipeline, of_schema
-from datacheck.rules.base import counted
+from datacheck.rules.base import pluralize
 from datacheck.runtime.machine import usable_cpus
 from datacheck.scan import Request, ScanRun, run_scan
 from datacheck.scan.measuring import NOT_HERE
-from datacheck.schema.grammar import meant
+from datacheck.schema.grammar import suggestion
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source
@@ -39,7 +39,7 @@ from datacheck.sources.listing import digest_entry
 from datacheck.sources.roots import Entry
 
 __all__ = [
-    "Built", "Explained", "Pipeline", "Repaired", "build", "explain", "job_of", "load_pipeline", "of_schema", "repair"
+    "Built", "Explained", "Pipeline", "RepairedCache", "build", "explain", "job_of", "load_pipeline", "of_schema", "repair"
 ]  # fmt: skip
 
 _NAMED = 5  # samples in a message
@@ -81,7 +81,7 @@ def build(
         OutOfSpaceError: the disk is full; nothing was published.
         NondeterministicBuildError: the same inputs were built before, with other content, or the check failed.
     """
-    chosen = _chosen(pipeline, compress)
+    chosen = _resolve_pipeline(pipeline, compress)
     if staging is not None and is_url(staging):
         msg = f"{staging}: caches for a URL grow on a disk of this machine. Name a folder for staging."
         raise UsageError(msg)
@@ -89,10 +89,12 @@ def build(
     check_writable(target)
     if run is None:
         run = run_scan(
-            chosen.schema, Request(*_places(chosen, data, roots), workers, scheduler, paths=chosen.paths), progress
+            chosen.schema,
+            Request(*_data_folders(chosen, data, roots), workers, scheduler, paths=chosen.paths),
+            progress,
         )
-    _judged_by_all(run)
-    _all_read(run, allow_missing)
+    _check_rules_ran(run)
+    _check_missing(run, allow_missing)
     workers = workers or (1 if run.listing.nbytes < _LARGE else usable_cpus())
     names = _splits(chosen, run, split)
     seen = {name: hashed_before(target, chosen.name, name) if reuse else {} for name in names}
@@ -116,7 +118,7 @@ class Explained:
 
     path: Path | str
     newest: Path | str | None
-    differences: list[Difference]
+    differences: list[InputDifference]
     built: bool
 
 
@@ -129,9 +131,9 @@ def explain(
 
     Args, Raises: as of `build`; nothing is built.
     """
-    chosen = _chosen(pipeline, compress)
-    run = run_scan(chosen.schema, Request(*_places(chosen, data, roots), workers, paths=chosen.paths), progress)
-    _judged_by_all(run)
+    chosen = _resolve_pipeline(pipeline, compress)
+    run = run_scan(chosen.schema, Request(*_data_folders(chosen, data, roots), workers, paths=chosen.paths), progress)
+    _check_rules_ran(run)
     found = []
     for name in _splits(chosen, run, split):
         job = job_of(chosen, run, name, workers or 1, hashed=hashed_before(_target(chosen, out), chosen.name, name))
@@ -148,27 +150,27 @@ def repair(
     pipeline: Pipeline | Schema | str | Path, data: str | Path | None = None, out: str | Path | None = None, *,
     roots: Mapping[str, str | Path] | None = None, workers: int | None = None, scheduler: str | None = None,
     split: str | None = None, progress: Progress | None = None, compress: str | None = None,
-) -> list[Repaired]:  # fmt: skip
+) -> list[RepairedCache]:  # fmt: skip
     """Scan a dataset, check the cache of each of its splits byte by byte, and make anew what is damaged.
 
     Args, Raises: as of `build`; see `repair_caches`.
     """
-    chosen = _chosen(pipeline, compress)
+    chosen = _resolve_pipeline(pipeline, compress)
     target = _target(chosen, out)
     if not isinstance(target, Path):
         msg = f"{target}: what lies in an object store cannot be repaired. Delete the cache, and build it again."
         raise UsageError(msg)
     check_writable(target)
     run = run_scan(
-        chosen.schema, Request(*_places(chosen, data, roots), workers, scheduler, paths=chosen.paths), progress
+        chosen.schema, Request(*_data_folders(chosen, data, roots), workers, scheduler, paths=chosen.paths), progress
     )
-    _judged_by_all(run)
-    _all_read(run)
+    _check_rules_ran(run)
+    _check_missing(run)
     jobs = [job_of(chosen, run, name, workers or 1, scheduler, None, progress) for name in _splits(chosen, run, split)]
     return repair_caches(jobs, target, workers=workers or 1, scheduler=scheduler, progress=progress)
 
 
-def _chosen(pipeline: Pipeline | Schema | str | Path, compress: str | None) -> Pipeline:
+def _resolve_pipeline(pipeline: Pipeline | Schema | str | Path, compress: str | None) -> Pipeline:
     if isinstance(pipeline, Schema):
         pipeline = of_schema(pipeline)
     chosen = pipeline if isinstance(pipeline, Pipeline) else load_pipeline(pipeline)
@@ -180,7 +182,7 @@ def _target(chosen: Pipeline, out: str | Path | None) -> Path | str:
     return wanted if is_url(wanted) else Path(wanted)
 
 
-def _places(
+def _data_folders(
     chosen: Pipeline, data: str | Path | None, roots: Mapping[str, str | Path] | None
 ) -> tuple[Path, dict[str, Path]]:
     """Return the data folder and the extra ones."""
@@ -191,7 +193,7 @@ def _places(
     return folder, {**chosen.roots, **{name: Path(path) for name, path in (roots or {}).items()}}
 
 
-def _judged_by_all(run: ScanRun) -> None:
+def _check_rules_ran(run: ScanRun) -> None:
     """Raise where a rule crashed: then nobody knows which samples are fit."""
     crashed = [v.code for v in run.report.verdicts if v.verdict is Verdict.CRASH]
     if crashed:
@@ -203,7 +205,7 @@ def _judged_by_all(run: ScanRun) -> None:
         raise DatacheckError(msg)
 
 
-def _all_read(run: ScanRun, allowed: int = 0) -> None:
+def _check_missing(run: ScanRun, allowed: int = 0) -> None:
     """Raise where this machine could not read more samples than allowed: a cache would lack them, and look whole."""
     reasons = Texts.of(run.table.reasons).places()
     rows = sorted(row for why, rows in reasons if f" {NOT_HERE}: " in why[:_HEAD] for row in rows.tolist())
@@ -211,7 +213,7 @@ def _all_read(run: ScanRun, allowed: int = 0) -> None:
     if len(lost) > allowed:
         named = ", ".join([*lost[:_NAMED], *(["..."] if len(lost) > _NAMED else [])])
         msg = (
-            f"{counted(len(lost))} could not be read on this machine, which says nothing of the data: {named}. Nothing "
+            f"{pluralize(len(lost))} could not be read on this machine, which says nothing of the data: {named}. Nothing "
             "was built. Look at its memory and at what ends processes there, then run the same command again; "
             f"--allow-missing {len(lost)} builds without them."
         )
@@ -227,7 +229,7 @@ def _splits(pipeline: Pipeline, run: ScanRun, split: str | None) -> list[str]:
     for name in wanted:
         if name not in known:
             has = ", ".join(filter(None, known)) or "none (no split in samples.files of the schema)"
-            msg = f"no split {name!r}{meant(name, known)}; the splits of these data: {has}"
+            msg = f"no split {name!r}{suggestion(name, known)}; the splits of these data: {has}"
             raise UsageError(msg)
     return sorted(set(wanted))
 
@@ -235,15 +237,15 @@ def _splits(pipeline: Pipeline, run: ScanRun, split: str | None) -> list[str]:
 def job_of(
     pipeline: Pipeline, run: ScanRun, split: str, workers: int = 1, scheduler: str | None = None,
     hashed: Mapping[str, Entry] | None = None, progress: Progress | None = None,
-) -> Job:  # fmt: skip
+) -> BuildJob:  # fmt: skip
     """Return what the build of one split is made from: the scan's rows, and its verdict on each key."""
     listing = run.listing
     schema = pipeline.schema.located(listing.root, listing.roots).placed(set(listing.roots))
     index = np.array([i for i, name in enumerate(run.table.splits) if name == split], dtype=np.int64)
     table = run.table.take(index)
-    _distinct(table.keys)
+    _check_unique_keys(table.keys)
     items, item_of = _items(run.work.items, table, split)
-    samples = Samples(
+    samples = SplitSamples(
         keys=list(table.keys), items=items, item_of=item_of, inner=list(table.inner), readable=table.status == CHECKED,
         valid=run.valid[index] & (table.status == CHECKED), codes=[run.codes[int(i)] for i in index],
         nbytes=np.asarray(table.nbytes, dtype=np.int64),
@@ -252,8 +254,8 @@ def job_of(
     read = set(item_of[samples.readable].tolist())
     files = [source.files(item) if number in read else [] for number, item in enumerate(items)]
     paths = sorted({path for some in files for path in some})
-    known, others = _seen(source, table, items, split, workers, scheduler, progress)
-    return Job(
+    known, others = _field_stats(source, table, items, split, workers, scheduler, progress)
+    return BuildJob(
         pipeline=pipeline.name, schema=schema, split=split, root=listing.root, roots=listing.roots,
         steps=pipeline.steps, samples=samples, seen=known, files=files,
         sources={path: _entry(run, path, hashed or {}) for path in paths}, paths=pipeline.paths, codec=pipeline.codec,
@@ -263,7 +265,7 @@ def job_of(
     )  # fmt: skip
 
 
-def _distinct(keys: Sequence[str]) -> None:
+def _check_unique_keys(keys: Sequence[str]) -> None:
     for one, other in pairwise(keys):
         if one == other:
             msg = f"two samples have the key {one}. List it once; if it is one file in two roles, use two schemas."
@@ -283,18 +285,18 @@ def _items(known: Sequence[Item], table: Table, split: str) -> tuple[list[Item],
     return items, item_of
 
 
-def _seen(
+def _field_stats(
     source: Source, table: Table, items: Sequence[Item], split: str, workers: int, scheduler: str | None,
     progress: Progress | None,
-) -> tuple[dict[str, Seen], int]:  # fmt: skip
+) -> tuple[dict[str, FieldStats], int]:  # fmt: skip
     """Return what is known of each field, and how many fields are left out as there are too many."""
     schema = source.schema.for_split(split)
-    if measured(schema, table):
-        return of_table(schema, table), 0
+    if has_field_stats(schema, table):
+        return stats_of_table(schema, table), 0
     readable = {table.files[int(i)] for i in np.flatnonzero(table.status == CHECKED)}
     some = [item for item in items if item.path in readable]
     place = source.schema, source.root, source.roots
-    return survey(*place, some, table.keys, workers=workers, scheduler=scheduler, progress=progress)
+    return measure_fields(*place, some, table.keys, workers=workers, scheduler=scheduler, progress=progress)
 
 
 def _entry(run: ScanRun, path: str, hashed: Mapping[str, Entry]) -> Entry:

@@ -16,14 +16,14 @@ from datacheck import transforms
 from datacheck.cache.codec import PLAIN, Codec
 from datacheck.cache.store import is_url
 from datacheck.errors import SchemaError, UsageError
-from datacheck.schema.grammar import Strings, meant
+from datacheck.schema.grammar import Strings, suggestion
 from datacheck.schema.load import builtin, find, load_schema, parse_schema, read_text, read_yaml, to_model
 from datacheck.schema.model import Schema
-from datacheck.schema.validate import Lines, refuse
+from datacheck.schema.validate import Lines, raise_complaints
 from datacheck.transforms.base import Transform
 
 
-class _Source(BaseModel):
+class _SourceSection(BaseModel):
     """Where the data are."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -38,7 +38,7 @@ def _codec(said: Any) -> Codec:
         raise ValueError(str(error)) from error
 
 
-class _Cache(BaseModel):
+class _CacheSection(BaseModel):
     """What is built, and where."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -47,16 +47,16 @@ class _Cache(BaseModel):
     compress: Annotated[Codec, BeforeValidator(_codec)] = PLAIN
 
 
-class _File(BaseModel):
+class _PipelineFile(BaseModel):
     """A pipeline file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
     datacheck: Literal[1]
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
-    source: _Source = _Source()
+    source: _SourceSection = _SourceSection()
     dataset: str = Field(alias="schema")
     transforms: list[Any] = Field(default_factory=list)
-    cache: _Cache = _Cache()
+    cache: _CacheSection = _CacheSection()
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +97,7 @@ def load_pipeline(name_or_path: str | Path) -> Pipeline:
     name = str(name_or_path)
     known = sorted({*builtin("pipelines"), *builtin("schemas")})
     if name not in known and not Path(name).exists() and Path(name).name == name and not Path(name).suffix:
-        msg = f"no pipeline or schema is called {name!r}; built in are {', '.join(known)}{meant(name, known)}"
+        msg = f"no pipeline or schema is called {name!r}; built in are {', '.join(known)}{suggestion(name, known)}"
         raise SchemaError(msg)
     path = find(name, "schemas" if name in builtin("schemas") and name not in builtin("pipelines") else "pipelines")
     text = read_text(path)
@@ -113,7 +113,7 @@ def of_schema(schema: Schema) -> Pipeline:
 
 
 def _checked(data: dict[str, Any], lines: Lines, path: Path) -> Pipeline:
-    file = to_model(_File, data, lines)
+    file = to_model(_PipelineFile, data, lines)
     base = path.parent
     beside = base / file.dataset
     schema = load_schema(beside if file.dataset not in builtin() and beside.is_file() else file.dataset)
@@ -137,9 +137,9 @@ def _paths(schema: Schema, steps: Sequence[Transform], base: Path, beside: Path)
 def _step(entry: object, number: int, lines: Lines) -> Transform:
     here = ("transforms", number)
     try:
-        kind, options = transforms.choose(entry)
+        kind, options = transforms.parse_step(entry)
     except UsageError as error:
-        refuse([(here, str(error))], lines)
+        raise_complaints([(here, str(error))], lines)
         raise
     depth = len(here) + 1  # below the transform's name
     inside = {where[depth:]: place for where, place in lines.items() if where[:2] == here and len(where) >= depth}

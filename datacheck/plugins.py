@@ -16,7 +16,7 @@ from datacheck.errors import MissingDependencyError, UsageError
 
 Kind = TypeVar("Kind")
 
-_ADDED: list[str] = []  # to sys.path, by `find_in`
+_added_folders: list[str] = []  # to sys.path, by `add_module_folders`
 
 
 def discover(package: str, kind: type[Kind]) -> list[Kind]:
@@ -91,29 +91,29 @@ def module_folders() -> list[str]:
     """Return the folders in which a child looks for modules: those of this process but the working folder.
 
     Notes:
-        The working folder, "" on the path, is often the data. The folders of `find_in` are left out, too: the child's
+        The working folder, "" on the path, is often the data. The folders of `add_module_folders` are left out, too: the child's
         task names them.
     """
     home = str(Path(__file__).parents[1])
-    found = [folder for folder in sys.path if Path(folder).is_absolute() and folder not in _ADDED]
+    found = [folder for folder in sys.path if Path(folder).is_absolute() and folder not in _added_folders]
     return found if home in found else [*found, home]
 
 
-def find_in(folders: Sequence[str]) -> None:
+def add_module_folders(folders: Sequence[str]) -> None:
     """Let ``module:function`` find modules in these folders too, after all other places.
 
     Notes:
         What an earlier call added is taken back: two pipelines may each have a ``steps.py`` beside them.
     """
-    if not folders and not _ADDED:
+    if not folders and not _added_folders:
         return  # as of nearly every task
-    gone = [folder for folder in _ADDED if folder not in folders]
+    gone = [folder for folder in _added_folders if folder not in folders]
     for name, module in list(sys.modules.items()) if gone else []:  # a list: other threads may import meanwhile
         if _lies_in(gone, name, module):
             sys.modules.pop(name, None)
     sys.path[:] = [folder for folder in sys.path if folder not in gone]
-    _ADDED[:] = [folder for folder in folders if folder in _ADDED or folder not in sys.path]
-    sys.path.extend(folder for folder in _ADDED if folder not in sys.path)
+    _added_folders[:] = [folder for folder in folders if folder in _added_folders or folder not in sys.path]
+    sys.path.extend(folder for folder in _added_folders if folder not in sys.path)
     importlib.invalidate_caches()
 
 
@@ -140,6 +140,6 @@ def require(module: str, extra: str) -> Any:
     return found
 
 
-def has(module: str) -> bool:
+def is_installed(module: str) -> bool:
     """Tell whether an optional library is installed, without importing it."""
     return importlib.util.find_spec(module) is not None

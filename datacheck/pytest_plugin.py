@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 _SCAN = [sys.executable, "-P", "-c", "from datacheck.cli.main import main; main()", "scan", "--format=json"]
-_SAID = "datacheck_result"  # what a worker of pytest-xdist is given
+_RESULT_KEY = "datacheck_result"  # what a worker of pytest-xdist is given
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,12 +36,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Register what scans, where it was asked for."""
     if hasattr(config, "workerinput"):
-        if _SAID in config.workerinput:
-            config.pluginmanager.register(_Scan(config, "", config.workerinput[_SAID]), "datacheck-scan")
+        if _RESULT_KEY in config.workerinput:
+            config.pluginmanager.register(_Scan(config, "", config.workerinput[_RESULT_KEY]), "datacheck-scan")
         return
     data = config.option.datacheck
     if data is None and config.getini("datacheck") and config.args_source is not pytest.Config.ArgsSource.ARGS:
-        data = _beside(config, config.getini("datacheck"))
+        data = _configured_path(config, config.getini("datacheck"))
     if data is not None:
         config.pluginmanager.register(_Scan(config, data), "datacheck-scan")
     elif config.option.datacheck_schema is not None:
@@ -49,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(msg)
 
 
-def _beside(config: pytest.Config, name: str) -> str:
+def _configured_path(config: pytest.Config, name: str) -> str:
     """Return a path of the configuration file, as seen from where pytest was called."""
     folder = config.rootpath if config.inipath is None else config.inipath.parent
     return os.path.relpath(folder / name, config.invocation_params.dir)
@@ -59,38 +59,40 @@ class _Scan:
     """Scans once, in the process that pytest was called as, and adds the tests."""
 
     def __init__(self, config: pytest.Config, data: str, said: str | None = None) -> None:
-        self._config, self._data, self._said = config, data, said
+        self._config, self._data, self._result = config, data, said
 
     @property
-    def said(self) -> str:
+    def result_json(self) -> str:
         """The result.json of the scan, as text."""
-        if self._said is None:
-            self._said = _scanned(self._data, self._schema(), self._config.invocation_params.dir)
-        return self._said
+        if self._result is None:
+            self._result = _run_scan(self._data, self._schema(), self._config.invocation_params.dir)
+        return self._result
 
     def _schema(self) -> str | None:
         given: str | None = self._config.option.datacheck_schema
         name = self._config.getini("datacheck_schema")
         if given is not None or not name:
             return given
-        file = _beside(self._config, name)
+        file = _configured_path(self._config, name)
         return file if (self._config.invocation_params.dir / file).is_file() else str(name)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Give a worker of pytest-xdist the result."""
-        node.workerinput[_SAID] = self.said
+        node.workerinput[_RESULT_KEY] = self.result_json
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Add the tests behind all others, before any are chosen (-k, -m, --lf)."""
-        rules = _Rules.from_parent(session, name="datacheck", nodeid="datacheck", said=json.loads(self.said))
+        rules = _RuleCollector.from_parent(
+            session, name="datacheck", nodeid="datacheck", said=json.loads(self.result_json)
+        )
         report = session.ihook.pytest_make_collect_report(collector=rules)
         session.ihook.pytest_collectreport(report=report)  # the terminal counts them
         items.extend(report.result)
 
 
-def _scanned(data: str, schema: str | None, folder: Path) -> str:
+def _run_scan(data: str, schema: str | None, folder: Path) -> str:
     """Return the result of a scan.
 
     Raises:
@@ -106,26 +108,28 @@ def _scanned(data: str, schema: str | None, folder: Path) -> str:
     raise pytest.UsageError(msg)
 
 
-class _Rules(pytest.Collector):
+class _RuleCollector(pytest.Collector):
     """The rules of one scan."""
 
     def __init__(self, *, said: dict[str, Any], **more: Any) -> None:
         super().__init__(**more)
-        self._said = said
+        self._result = said
 
     def collect(self) -> Iterable[pytest.Item]:
         """Return the tests, of every rule one."""
         return list(self._items())
 
     def _items(self) -> Iterator[pytest.Item]:
-        from datacheck.report.ci import harmless, outcomes  # noqa: PLC0415  loaded only where it is asked for
+        from datacheck.report.ci import outcomes, without_ci_commands  # noqa: PLC0415  loaded only where it is asked for
 
-        for outcome in map(harmless, outcomes(self._said)):  # no brackets in a name: pytest takes them for parameters
+        for outcome in map(
+            without_ci_commands, outcomes(self._result)
+        ):  # no brackets in a name: pytest takes them for parameters
             name = f"{outcome.code}-{outcome.name}" if outcome.name else outcome.code
-            yield _Rule.from_parent(self, name=name, outcome=outcome, root=self._said["dataset"]["root"])
+            yield _RuleItem.from_parent(self, name=name, outcome=outcome, root=self._result["dataset"]["root"])
 
 
-class _Rule(pytest.Item):
+class _RuleItem(pytest.Item):
     """One rule: what it found is told as the failure of a test."""
 
     def __init__(self, *, outcome: Any, root: str, **more: Any) -> None:
@@ -137,13 +141,13 @@ class _Rule(pytest.Item):
     def runtest(self) -> None:
         """Fail where the rule has failed; keep what it found that does not count."""
         if self._outcome.state in {"failed", "error"}:
-            raise _Found
+            raise _RuleFailed
         if self._outcome.text:
             self.add_report_section("call", "datacheck", self._outcome.text)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return the findings as the command line has them, without a traceback of Python."""
-        if not isinstance(excinfo.value, _Found):
+        if not isinstance(excinfo.value, _RuleFailed):
             return super().repr_failure(excinfo, style)
         told = self._outcome
         first = f"{told.message}\n{told.trace}" if told.trace else "" if told.text else told.message
@@ -154,5 +158,5 @@ class _Rule(pytest.Item):
         return self.config.invocation_params.dir / self._root, 0, f"datacheck {self.name}"
 
 
-class _Found(Exception):  # noqa: N818  nothing of ours went wrong
+class _RuleFailed(Exception):  # noqa: N818  nothing of ours went wrong
     """A rule has failed."""

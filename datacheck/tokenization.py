@@ -18,7 +18,7 @@ import numpy as np
 
 from datacheck.errors import UsageError
 from datacheck.plugins import require
-from datacheck.runtime.beneath import File, Folder, Place, read_file
+from datacheck.runtime.beneath import AnyPath, ConfinedFolder, File, read_file
 from datacheck.runtime.documents import MIB, check_values
 from datacheck.runtime.hashing import digest_bytes
 from datacheck.workers.budget import OutOfTimeError, limited_memory, limited_time
@@ -72,14 +72,14 @@ def _below(path: str, root: str) -> bool:
     return f"{path}/".startswith(f"{root.rstrip('/')}/")
 
 
-def _place(path: str) -> Place:
+def _place(path: str) -> AnyPath:
     """Return the file or folder of a tokenizer.
 
     Raises:
         OSError: the data folder is missing.
     """
     data, mark, inner = path.partition(_WITHIN)
-    return File(Folder(data), inner) if mark else Path(path)
+    return File(ConfinedFolder(data), inner) if mark else Path(path)
 
 
 def tokenizer_files(path: str) -> list[bytes | None]:
@@ -94,7 +94,7 @@ def tokenizer_files(path: str) -> list[bytes | None]:
     return [read_file(file, TOKENIZER_BYTES) if _is_there(file) else None for file in files]
 
 
-def _is_there(file: Place) -> bool:
+def _is_there(file: AnyPath) -> bool:
     try:
         file.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -253,7 +253,7 @@ class Tokenizer:
         # the day is part of some templates; a fixed one keeps the text a function of the chat
         environment.globals |= {"raise_exception": _refuse, "strftime_now": lambda form: "2024-01-01"}
         try:
-            with _bounded(0):  # what is constant in it is worked out now
+            with _limited_operators(0):  # what is constant in it is worked out now
                 return environment.from_string(self._template)
         except Exception as error:
             why = " ".join(str(error).split())[:300] or type(error).__name__
@@ -277,7 +277,7 @@ class Tokenizer:
             for a short chat is not tried for the rest of the block; after five long ones, no other long one is tried:
             each takes a second.
         """
-        costs = _Costs()
+        costs = _TemplateCosts()
         for messages in chats:
             try:
                 yield self._text(messages, costs)
@@ -290,16 +290,16 @@ class Tokenizer:
         Raises:
             ValueError: the template refuses it, or takes too much time, memory or text for it.
         """
-        return self._text(messages, _Costs())
+        return self._text(messages, _TemplateCosts())
 
-    def _text(self, messages: Sequence[Mapping[str, Any]], costs: _Costs) -> str:
+    def _text(self, messages: Sequence[Mapping[str, Any]], costs: _TemplateCosts) -> str:
         template, letters = self.template, _SHORT + 1
         try:
             letters = len(str(messages))
             costs.check(letters)
             tools = next((m["tools"] for m in messages if m.get("role") == "system" and m.get("tools")), None)
             parsed = [{**m, "tool_calls": _parsed(m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
-            with _bounded(letters):
+            with _limited_operators(letters):
                 text: str = template.render(
                     messages=parsed, tools=_parsed(tools), add_generation_prompt=False, **self.special
                 )
@@ -317,7 +317,7 @@ class Tokenizer:
         return text
 
 
-class _Costs:
+class _TemplateCosts:
     """The chats of a block that the template took too much time or memory for."""
 
     def __init__(self) -> None:
@@ -346,7 +346,7 @@ class _Costs:
 
 
 @contextmanager
-def _bounded(letters: int) -> Iterator[None]:
+def _limited_operators(letters: int) -> Iterator[None]:
     """Limit the time and the memory of what a template does for a chat of so many letters."""
     with ExitStack() as limits:
         limits.enter_context(limited_memory(_TEMPLATE_BYTES + _PER_LETTER * letters))

@@ -20,19 +20,28 @@ import numpy as np
 from datacheck import transforms
 from datacheck.build import fingerprint
 from datacheck.build.check import Share, checked
-from datacheck.build.finish import Done, Facts, Finish, stamps, windows
-from datacheck.build.job import Job, digests, files_of, recorded, seek_points, tasks_of
-from datacheck.build.plan import Plan, cut, estimate, resolve, shape_said, stored, unfit, without_odd
-from datacheck.build.provenance import Record
+from datacheck.build.finish import CacheFinisher, CacheMetadata, FinishedCache, stamps, windows
+from datacheck.build.job import BuildJob, digests, files_of, read_records, seek_points, tasks_of
+from datacheck.build.plan import (
+    BuildPlan,
+    describe_shape,
+    estimate_sample_bytes,
+    make_plan,
+    resolve,
+    storage_specs,
+    unfit,
+    without_unstorable,
+)
+from datacheck.build.provenance import ShardRecord
 from datacheck.build.publish import Target, target_of
-from datacheck.build.reuse import Earlier, Reuse, find_earlier
-from datacheck.build.staging import Staging, claimed
+from datacheck.build.reuse import ReusableCache, Reuse, find_reusable
+from datacheck.build.staging import Staging, claim
 from datacheck.cache import Cache, layout, open_cache, parsing
 from datacheck.cache.codec import PLAIN
 from datacheck.errors import OutOfSpaceError, UsageError
-from datacheck.model.finding import Progress, Tick, noting
+from datacheck.model.finding import Progress, Tick, note_reporter
 from datacheck.model.sample import ArraySpec
-from datacheck.plugins import find_in
+from datacheck.plugins import add_module_folders
 from datacheck.schema.model import Schema
 from datacheck.transforms.base import Transform
 from datacheck.workers.parallel import ordered_map
@@ -82,39 +91,41 @@ class Built:
     unfit: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
 
-def prepare(job: Job) -> tuple[Plan, list[Transform], dict[str, Any]]:
+def prepare(job: BuildJob) -> tuple[BuildPlan, list[Transform], dict[str, Any]]:
     """Return the plan, the bound transforms and what ``inputs.json`` says; reads no data.
 
     Raises:
         UsageError: no sample can be read, or a transform does not fit the fields.
     """
-    samples, split = job.samples, job.split or layout.WHOLE
+    samples, split = job.samples, job.split or layout.NO_SPLIT
     if not samples.readable.any():
         msg = f"split {split}: none of {len(samples)} samples can be read. See why: datacheck scan"
         raise UsageError(msg)
-    find_in(job.paths)
+    add_module_folders(job.paths)
     schema = job.schema.for_split(job.split)
     own_code = any(step.own_code for step in job.steps)
     found = resolve(schema, job.seen, samples.valid & samples.readable, own_code=own_code)
-    before, left_out = without_odd(found, schema, job.seen, samples)
+    before, left_out = without_unstorable(found, schema, job.seen, samples)
     absent = {name for name, spec in schema.stored.items() if name not in before and (spec.absent or spec.optional)}
     steps, after = transforms.bind([step.below(job.root) for step in job.steps], before, absent)
     if not after:
         msg = f"split {split}: no field is left to store. Look at the transforms and at fields: in the schema"
         raise UsageError(msg)
-    specs = stored(after)
+    specs = storage_specs(after)
     _check_sizes(job, schema, specs)
-    plan = cut(split, samples, specs, estimate(before, specs, job.seen, samples), job.codec)
+    plan = make_plan(split, samples, specs, estimate_sample_bytes(before, specs, job.seen, samples), job.codec)
     if job.too_many:
         left_out.append(f"{job.too_many:,} fields more than a cache has. List those that it should hold")
-    read = {name: (spec.kind, spec.dim, spec.item) for name, spec in stored(before).items()}
-    as_read = frozenset(n for n, spec in specs.items() if read.get(n) == (spec.kind, spec.dim, spec.item))
-    plan = replace(plan, left_out=left_out, as_read=as_read)
-    said = fingerprint.said(job.pipeline, schema, steps, plan, {p: e.digest or "" for p, e in job.sources.items()})
+    read = {name: (spec.kind, spec.dim, spec.item) for name, spec in storage_specs(before).items()}
+    unchanged_axes = frozenset(n for n, spec in specs.items() if read.get(n) == (spec.kind, spec.dim, spec.item))
+    plan = replace(plan, left_out=left_out, unchanged_axes=unchanged_axes)
+    said = fingerprint.key_inputs(
+        job.pipeline, schema, steps, plan, {p: e.digest or "" for p, e in job.sources.items()}
+    )
     return plan, steps, {"said": said, "recipe": fingerprint.recipe(schema, steps, plan)}
 
 
-def _check_sizes(job: Job, schema: Schema, specs: Mapping[str, ArraySpec]) -> None:
+def _check_sizes(job: BuildJob, schema: Schema, specs: Mapping[str, ArraySpec]) -> None:
     """Refuse what no reader of a cache would take, before anything is made.
 
     Raises:
@@ -134,7 +145,7 @@ def _check_sizes(job: Job, schema: Schema, specs: Mapping[str, ArraySpec]) -> No
 
 
 def build_cache(
-    job: Job, out: Path | str, *, workers: int = 1, scheduler: str | None = None, progress: Progress | None = None,
+    job: BuildJob, out: Path | str, *, workers: int = 1, scheduler: str | None = None, progress: Progress | None = None,
     reuse: bool = True, staging: Path | None = None, check: Share | None = None,
 ) -> Built:  # fmt: skip
     """Build the cache of one split, or find it built.
@@ -163,18 +174,18 @@ def build_cache(
     finished, moved = target.finished()
     second = partial(checked, job, plan, steps, workers=workers, scheduler=scheduler, progress=progress)
     if finished is not None:
-        built = replace(_found(target, plan, finished), unfit=_unfit(job, plan, finished.made))
+        built = replace(_existing_cache(target, plan, finished), unfit=_unfit(job, plan, finished.made))
         if check is None:
             return built
-        with claimed(target.place, key) as stage:
+        with claim(target.place, key) as stage:
             return replace(built, checked=second(check, finished, stage.folder))
-    with claimed(target.place, key) as stage:
+    with claim(target.place, key) as stage:
         kept = stage.kept(plan)
         folders = [*([moved] if moved is not None else []), *target.earlier()] if reuse else []
-        old = find_earlier(folders, inputs["recipe"], plan, files_of(job))
-        folder, done = complete(job, plan, steps, inputs, stage, kept, old, workers, scheduler, progress)
+        old = find_reusable(folders, inputs["recipe"], plan, files_of(job))
+        folder, done = finish_build(job, plan, steps, inputs, stage, kept, old, workers, scheduler, progress)
         again = 0 if check is None else second(check, open_cache(folder, verify="manifest"), stage.folder)
-        came = target.publish(folder, done.manifest, _sent(plan, progress))
+        came = target.publish(folder, done.manifest, _upload_progress(plan, progress))
     size = sum(n for n, _ in done.manifest.files.values())
     count = (len(plan.samples), int(done.made.sum()), int(done.valid.sum()))
     gave = None if old is None else old.reuse
@@ -185,7 +196,7 @@ def build_cache(
     )  # fmt: skip
 
 
-def _unfit(job: Job, plan: Plan, made: Array) -> dict[str, tuple[int, str]]:
+def _unfit(job: BuildJob, plan: BuildPlan, made: Array) -> dict[str, tuple[int, str]]:
     """Return what `Built.unfit` says.
 
     Shapes:
@@ -193,18 +204,18 @@ def _unfit(job: Job, plan: Plan, made: Array) -> dict[str, tuple[int, str]]:
     """
     lost = plan.samples.readable & plan.samples.valid & ~made
     found: dict[str, tuple[int, str]] = {}
-    for name, odd in unfit({n: plan.specs[n] for n in plan.as_read}, job.seen).items():
+    for name, odd in unfit({n: plan.specs[n] for n in plan.unchanged_axes}, job.seen).items():
         here = lost & odd
         if here.any():
-            found[name] = (int(here.sum()), shape_said(plan.specs[name]))
+            found[name] = (int(here.sum()), describe_shape(plan.specs[name]))
             lost &= ~odd
     return found
 
 
-def complete(
-    job: Job, plan: Plan, steps: Sequence[Transform], inputs: Mapping[str, Any], stage: Staging,
-    kept: Mapping[int, Record], old: Earlier | None, workers: int, scheduler: str | None, progress: Progress | None,
-) -> tuple[Path, Done]:  # fmt: skip
+def finish_build(
+    job: BuildJob, plan: BuildPlan, steps: Sequence[Transform], inputs: Mapping[str, Any], stage: Staging,
+    kept: Mapping[int, ShardRecord], old: ReusableCache | None, workers: int, scheduler: str | None, progress: Progress | None,
+) -> tuple[Path, FinishedCache]:  # fmt: skip
     """Make the shards that are not kept, then all else; return the finished folder, and what came of it.
 
     Args:
@@ -219,12 +230,12 @@ def complete(
         UsageError, OutOfSpaceError: as `build_cache`.
     """
     _check_space(job, plan, {*kept, *([] if old is None else old.shared)}, stage.folder)
-    records = _written(job, plan, steps, stage, kept, old, workers, scheduler, progress)
+    records = _make_shards(job, plan, steps, stage, kept, old, workers, scheduler, progress)
     key = fingerprint.key(inputs["said"])
     own = stamps(job.sources, job.hashed)
-    facts = Facts(job.pipeline, job.schema.for_split(job.split), key, inputs, digests(job), own)
+    facts = CacheMetadata(job.pipeline, job.schema.for_split(job.split), key, inputs, digests(job), own)
     folder, linked = stage.fence()
-    done = Finish(folder, plan, facts, records, linked).run()
+    done = CacheFinisher(folder, plan, facts, records, linked).run()
     if not done.made.any():
         reason = done.not_made[0] if done.not_made else ("", "")
         msg = f"split {plan.split}: no sample could be made; the first: {reason[0]}: {reason[1]}"
@@ -232,7 +243,7 @@ def complete(
     return folder, done
 
 
-def _found(target: Target, plan: Plan, cache: Cache) -> Built:
+def _existing_cache(target: Target, plan: BuildPlan, cache: Cache) -> Built:
     target.settle()
     made, valid = int(cache.made.sum()), int((cache.made & cache.valid).sum())
     size = sum(n for n, _ in cache.manifest.files.values())
@@ -241,7 +252,7 @@ def _found(target: Target, plan: Plan, cache: Cache) -> Built:
     )
 
 
-def _check_space(job: Job, plan: Plan, kept: Collection[int], folder: Path) -> None:
+def _check_space(job: BuildJob, plan: BuildPlan, kept: Collection[int], folder: Path) -> None:
     """Raise where the disk cannot hold what is certain to be written: all that is fixed, and ragged rows as they are.
 
     Raises:
@@ -272,17 +283,17 @@ def _check_space(job: Job, plan: Plan, kept: Collection[int], folder: Path) -> N
         raise OutOfSpaceError(msg)
 
 
-def _written(
-    job: Job, plan: Plan, steps: Sequence[Transform], stage: Staging, kept: Mapping[int, Record], old: Earlier | None,
+def _make_shards(
+    job: BuildJob, plan: BuildPlan, steps: Sequence[Transform], stage: Staging, kept: Mapping[int, ShardRecord], old: ReusableCache | None,
     workers: int, scheduler: str | None, progress: Progress | None,
-) -> dict[int, Record]:  # fmt: skip
+) -> dict[int, ShardRecord]:  # fmt: skip
     """Make all shards but those that are kept; return the records of all."""
     records = dict(kept)
     several = (workers > 1 or scheduler is not None) and len(kept) < plan.shards
     points = seek_points(job, plan) if several else {}
     tick = plan.after(plan.before("building", range(plan.shards)), kept)._replace(kept=len(kept))
 
-    def make(others: Collection[int], giver: Earlier | None) -> None:
+    def make(others: Collection[int], giver: ReusableCache | None) -> None:
         nonlocal tick
         series = [
             [left for batch in some if (left := [g for g in batch if g not in records and g not in others])]
@@ -297,16 +308,16 @@ def _written(
                 workers=needed,
                 scheduler=scheduler,
                 limits=job.limits,
-                told=noting(progress, tick),
+                told=note_reporter(progress, tick),
                 sandbox=job.sandbox(read=[] if giver is None else [giver.folder], write=[stage.shards, stage.records]),
             )
         ) as outcomes:
             for outcome in outcomes:
-                done = {one.g: one for one in recorded(outcome, stage.records, plan)}
+                done = {one.g: one for one in read_records(outcome, stage.records, plan)}
                 records.update(done)
                 if giver is not None:
-                    giver.gave(done)
-                    giver.lose([g for order in outcome.task["items"] if (g := order["g"]) not in done])
+                    giver.note_copied(done)
+                    giver.note_lost([g for order in outcome.task["items"] if (g := order["g"]) not in done])
                 tick = plan.after(tick, done)
                 if progress is not None:
                     progress(tick)
@@ -325,7 +336,7 @@ def _written(
     return records
 
 
-def _sent(plan: Plan, progress: Progress | None) -> Callable[[int, int], None]:
+def _upload_progress(plan: BuildPlan, progress: Progress | None) -> Callable[[int, int], None]:
     def said(done: int, total: int) -> None:
         if progress is not None:
             tick = Tick(

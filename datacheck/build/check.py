@@ -17,21 +17,21 @@ from typing import Any, Literal
 
 import numpy as np
 
-from datacheck.build.job import Job, recorded, tasks_of
-from datacheck.build.plan import Plan
-from datacheck.build.provenance import Record
-from datacheck.build.shard_worker import Beat, opened, pieces, shard_file
+from datacheck.build.job import BuildJob, read_records, tasks_of
+from datacheck.build.plan import BuildPlan
+from datacheck.build.provenance import ShardRecord
+from datacheck.build.shard_worker import Beat, load_task, read_blocks, shard_file
 from datacheck.build.staging import AGAIN
 from datacheck.cache import Cache, layout
 from datacheck.cache.codec import PLAIN
 from datacheck.errors import ManyLines, MissingDependencyError, NondeterministicBuildError, StorageError, UsageError
-from datacheck.model.finding import Progress, noting
+from datacheck.model.finding import Progress, note_reporter
 from datacheck.model.sample import Block
 from datacheck.runtime import fsops
 from datacheck.runtime.hashing import digest_array
 from datacheck.runtime.sandbox import Sandbox
 from datacheck.transforms.base import Refusal, Transform
-from datacheck.workers.parallel import Outcome, ordered_map
+from datacheck.workers.parallel import TaskResult, ordered_map
 from datacheck.workers.wire import answers
 
 Array = np.ndarray[Any, Any]
@@ -51,7 +51,7 @@ _ADVICE = (
 
 
 @dataclass(frozen=True, eq=False)
-class First:
+class ShardDigests:
     """What a shard was the first time.
 
     Shapes:
@@ -67,7 +67,7 @@ class First:
     files: Mapping[str, tuple[int, str]]
 
 
-def _first(cache: Cache, plan: Plan, g: int) -> First:
+def _shard_digests(cache: Cache, plan: BuildPlan, g: int) -> ShardDigests:
     """Return what a shard of a cache is.
 
     Notes:
@@ -79,10 +79,10 @@ def _first(cache: Cache, plan: Plan, g: int) -> First:
     files = {
         name: cache.manifest.files[f"{layout.field_path(name)}/{shard_file(g, plan.specs[name])}"] for name in fixed
     }
-    return First(cache.made[part], cache.digests(np.arange(part.start, part.stop)), files)
+    return ShardDigests(cache.made[part], cache.digests(np.arange(part.start, part.stop)), files)
 
 
-def chosen(shards: int, share: Share) -> list[int]:
+def choose_shards(shards: int, share: Share) -> list[int]:
     """Return the numbers of the shards to make again: all, or a few from the first to the last."""
     if share == "all" or shards <= _SOME:
         return list(range(shards))
@@ -90,7 +90,7 @@ def chosen(shards: int, share: Share) -> list[int]:
 
 
 def checked(
-    job: Job, plan: Plan, steps: Sequence[Transform], share: Share, cache: Cache, folder: Path, *,
+    job: BuildJob, plan: BuildPlan, steps: Sequence[Transform], share: Share, cache: Cache, folder: Path, *,
     workers: int = 1, scheduler: str | None = None, progress: Progress | None = None,
 ) -> int:  # fmt: skip
     """Make shards again and compare them with what they were the first time; return how many.
@@ -108,24 +108,24 @@ def checked(
         NondeterministicBuildError: one differs: with its field, its samples, and the step by which it came.
     """
     fsops.make_directory(folder := folder / AGAIN, sync=False)
-    numbers = chosen(plan.shards, share)[::-1]
+    numbers = choose_shards(plan.shards, share)[::-1]
     tick = plan.before("checking", numbers)
     tasks = (task | {"again": True} for task in tasks_of(job, plan, steps, ([g] for g in numbers), None, folder))
     box = job.sandbox(write=[folder])
-    with closing(_made(job, tasks, workers, scheduler, box, noting(progress, tick))) as outcomes:
+    with closing(_remake(job, tasks, workers, scheduler, box, note_reporter(progress, tick))) as outcomes:
         for outcome in outcomes:
-            for second in recorded(outcome, folder, plan):
-                _compare(job, plan, steps, second, _first(cache, plan, second.g), folder)
+            for second in read_records(outcome, folder, plan):
+                _compare(job, plan, steps, second, _shard_digests(cache, plan, second.g), folder)
                 tick = plan.after(tick, [second.g])
             if progress is not None:
                 progress(tick)
     return len(numbers)
 
 
-def _made(
-    job: Job, tasks: Iterable[dict[str, Any]], workers: int, scheduler: str | None, box: Sandbox | None,
+def _remake(
+    job: BuildJob, tasks: Iterable[dict[str, Any]], workers: int, scheduler: str | None, box: Sandbox | None,
     told: Callable[[str], None],
-) -> Generator[Outcome]:  # fmt: skip
+) -> Generator[TaskResult]:  # fmt: skip
     how: dict[str, Any] = {"limits": job.limits, "environment": _seed(1), "sandbox": box}
     run: Any = partial(ordered_map, _WRITE, scheduler=scheduler, told=told, **how)
     if scheduler is not None or workers > 1:
@@ -144,7 +144,7 @@ def _seed(number: int) -> dict[str, str]:
 
 
 def _compare(
-    job: Job, plan: Plan, steps: Sequence[Transform], second: Record, first: First, folder: Path
+    job: BuildJob, plan: BuildPlan, steps: Sequence[Transform], second: ShardRecord, first: ShardDigests, folder: Path
 ) -> None:  # fmt: skip
     places = np.flatnonzero((first.made != second.made) | (first.digest != second.digest)).tolist()
     files = [name for name in sorted(first.files) if first.files[name] != second.files[name]]
@@ -155,7 +155,7 @@ def _compare(
     if places:
         said[0] += f" in {len(places):,} of {len(keys):,} samples:"
         some = places[:_NAMED]
-        said += [f"    {keys[i]}: {_word(first, i)}, then {_word(second, i)}" for i in some]
+        said += [f"    {keys[i]}: {_describe_sample(first, i)}, then {_describe_sample(second, i)}" for i in some]
         said += ["    ..."] * (len(places) > len(some))
     else:
         said[0] += " in its bytes alone; all samples are the same. Please report it."
@@ -167,17 +167,17 @@ def _compare(
     raise NondeterministicBuildError(ManyLines.of(said))
 
 
-def _word(shard: First | Record, i: int) -> str:
+def _describe_sample(shard: ShardDigests | ShardRecord, i: int) -> str:
     return f"{int(shard.digest[i]):016x}" if shard.made[i] else "not made"
 
 
 def _cause(
-    job: Job, plan: Plan, steps: Sequence[Transform], g: int, keys: Sequence[str], folder: Path
+    job: BuildJob, plan: BuildPlan, steps: Sequence[Transform], g: int, keys: Sequence[str], folder: Path
 ) -> Iterator[str]:  # fmt: skip
     """Yield by which step the samples of a shard come to differ: it is read and transformed twice, step by step."""
     names = ["reading the files", *(f"step {n} of {len(steps)}, {_name(s)}" for n, s in enumerate(steps, 1))]
     for _ in range(_TRIES):
-        one, other = (_traced(job, plan, steps, g, keys, folder, again=again) for again in (False, True))
+        one, other = (_trace_steps(job, plan, steps, g, keys, folder, again=again) for again in (False, True))
         for name, before, after in zip(names, one, other, strict=True):
             found = next(((k, f) for k in keys for f in _fields(before, after, k)), None)
             if found is not None:
@@ -202,8 +202,15 @@ def _fields(before: Stage, after: Stage, key: str) -> list[str]:
     return [field for field in sorted({*one, *other}) if one.get(field) != other.get(field)]
 
 
-def _traced(
-    job: Job, plan: Plan, steps: Sequence[Transform], g: int, keys: Sequence[str], folder: Path, *, again: bool
+def _trace_steps(
+    job: BuildJob,
+    plan: BuildPlan,
+    steps: Sequence[Transform],
+    g: int,
+    keys: Sequence[str],
+    folder: Path,
+    *,
+    again: bool,
 ) -> list[Stage]:
     tasks = tasks_of(job, plan, steps, [[g]], None, folder)
     box = job.sandbox(write=[folder])
@@ -230,10 +237,10 @@ def trace(task: dict[str, Any], beat: Beat) -> list[Stage]:
         Of what was read, and of what each step made: by key and field the digest of the value; under "" why a sample
         was refused.
     """
-    source, steps = opened(task)
+    source, steps = load_task(task)
     stages: list[Stage] = [{} for _ in range(len(steps) + 1)]
     reads, again = task["items"][0]["reads"], task["again"]
-    for found in chain(*(pieces(source, reads, lambda _: beat(0), again=again) for _ in range(1 + again))):
+    for found in chain(*(read_blocks(source, reads, lambda _: beat(0), again=again) for _ in range(1 + again))):
         blocks, refused = ([found], []) if isinstance(found, Block) else ([], [(found.key, found.reason)])
         _note(stages[0], blocks, refused, task["wanted"])
         for stage, step in zip(stages[1:], steps, strict=True):

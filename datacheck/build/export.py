@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-ABOUT = "export.json"  # beside the samples: of which cache they are
+EXPORT_DOCUMENT = "export.json"  # beside the samples: of which cache they are
 _PLAIN = frozenset(ascii_letters + digits + "_.-~ @+=,()[]")
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportedSample:
     """A sample of a cache.
 
     Args:
@@ -52,7 +52,7 @@ class Exported:
     texts: dict[str, bytes]
 
 
-def samples(cache: Cache, numbers: Array) -> Iterator[Exported]:
+def samples(cache: Cache, numbers: Array) -> Iterator[ExportedSample]:
     """Yield samples in the order of `numbers`; a field that a sample lacks is left out.
 
     Raises:
@@ -64,7 +64,7 @@ def samples(cache: Cache, numbers: Array) -> Iterator[Exported]:
         for i, key in enumerate(cache.keys(some)):
             found = {name: value for name, values in columns.items() if (value := values[i]) is not None}
             texts = {n: v.tobytes() for n, v in found.items() if cache.fields[n].kind != "array"}
-            yield Exported(key, {n: v for n, v in found.items() if n not in texts}, texts)
+            yield ExportedSample(key, {n: v for n, v in found.items() if n not in texts}, texts)
 
 
 def npy(array: Array) -> bytes:
@@ -187,7 +187,7 @@ _DEEPEST = 64  # folders in each other
 _RENAMED = "renamed"  # the folder of samples whose keys are no names of files
 
 
-def write_npz(cache: Cache, samples: Iterable[Exported], folder: Path) -> dict[str, object]:
+def write_npz(cache: Cache, samples: Iterable[ExportedSample], folder: Path) -> dict[str, object]:
     """Write a file for each sample; return what is to be known of the names.
 
     Raises:
@@ -210,7 +210,7 @@ def write_npz(cache: Cache, samples: Iterable[Exported], folder: Path) -> dict[s
             msg = f"{shown}: another sample has the same file name on this file system. Choose another format."
             raise UsageError(msg)
         fsops.make_directory(path.parent, sync=False)
-        fsops.write_file(path, _zipped(sample), sync=False)
+        fsops.write_file(path, _npz_bytes(sample), sync=False)
     said: dict[str, object] = {"key": "the path without .npz, unquoted", "texts": "uint8, UTF-8"}
     return said | {"key": f"{said['key']}, or as renamed says", "renamed": renamed} if renamed else said
 
@@ -223,10 +223,10 @@ def _name(key: str) -> str:
 def _folder(part: str) -> str:
     """Return the name of a folder, which must not be that of a file: its last dot is escaped then."""
     stem, dot, end = part.rpartition(".")
-    return f"{stem}%2E{end}" if dot + end == _END or part == ABOUT else part
+    return f"{stem}%2E{end}" if dot + end == _END or part == EXPORT_DOCUMENT else part
 
 
-def _zipped(sample: Exported) -> bytes:
+def _npz_bytes(sample: ExportedSample) -> bytes:
     file = io.BytesIO()
     texts = {name: np.frombuffer(text, np.uint8) for name, text in sample.texts.items()}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as packed:
@@ -296,14 +296,14 @@ def _is_name(name: str) -> bool:
     return _is_text(name) and not {"", "."} & set(name.split("/"))
 
 
-def write_robomimic(cache: Cache, samples: Iterable[Exported], folder: Path) -> dict[str, object]:
+def write_robomimic(cache: Cache, samples: Iterable[ExportedSample], folder: Path) -> dict[str, object]:
     """Write the file; return what is to be known of it.
 
     Raises:
         OutOfSpaceError: the disk is full.
     """
     codes = cache.findings()
-    split = "train" if cache.root.split == layout.WHOLE else cache.root.split
+    split = "train" if cache.root.split == layout.NO_SPLIT else cache.root.split
     place = NewFile(folder / FILE)
     total, valid = 0, []
     try:
@@ -320,11 +320,11 @@ def write_robomimic(cache: Cache, samples: Iterable[Exported], folder: Path) -> 
     finally:
         place.close()
         if place.error is not None:
-            raise fsops.refused(place.error, folder / FILE) from place.error
+            raise fsops.as_storage_error(place.error, folder / FILE) from place.error
     return {"file": FILE, "steps": total, "key": "attrs key of each demo"}
 
 
-def _demo(group: Any, sample: Exported) -> int:
+def _demo(group: Any, sample: ExportedSample) -> int:
     """Write one demonstration; return its steps."""
     for name, array in sorted(sample.arrays.items()):
         group.create_dataset(name, data=array, track_times=False)
@@ -340,7 +340,7 @@ _BLOCK, _RECORD = tarfile.BLOCKSIZE, tarfile.RECORDSIZE
 _ENDS = {"array": "npy", "text": "txt", "json": "json"}
 
 
-def write_webdataset(cache: Cache, samples: Iterable[Exported], folder: Path) -> dict[str, object]:
+def write_webdataset(cache: Cache, samples: Iterable[ExportedSample], folder: Path) -> dict[str, object]:
     """Write tar files of about `SHARD_BYTES`; return what each field is called in them.
 
     Raises:
@@ -350,7 +350,7 @@ def write_webdataset(cache: Cache, samples: Iterable[Exported], folder: Path) ->
     left, number = iter(samples), 0
     while (first := next(left, None)) is not None:
         path = folder / f"shard-{number:06d}.tar"
-        fsops.write_file(path, _tarred(chain([first], left), names), sync=False)
+        fsops.write_file(path, _tar_bytes(chain([first], left), names), sync=False)
         number += 1
     return {"key": "what stands before the first dot, unquoted", "fields": names}
 
@@ -362,7 +362,7 @@ def _extensions(kinds: Mapping[str, str]) -> dict[str, str]:
     return {name: f"{said.lower()}.{_ENDS[kinds[name]]}" for name, said in names.items()}
 
 
-def _tarred(samples: Iterator[Exported], names: dict[str, str]) -> Iterator[bytes]:
+def _tar_bytes(samples: Iterator[ExportedSample], names: dict[str, str]) -> Iterator[bytes]:
     """Yield the bytes of a tar file; takes samples until it is full."""
     size = 0
     for sample in samples:
@@ -386,7 +386,7 @@ _WRITERS = {"robomimic": write_robomimic, "webdataset": write_webdataset, "npz":
 
 
 @dataclass(frozen=True)
-class Written:
+class ExportResult:
     """What was written.
 
     Args:
@@ -407,7 +407,7 @@ class Written:
 def export(
     cache: str | os.PathLike[str], to: str | os.PathLike[str], form: Format, *, invalid: bool = False,
     split: str | None = None,
-) -> Written:  # fmt: skip
+) -> ExportResult:  # fmt: skip
     """Write the samples of a cache in another format.
 
     Args:
@@ -441,20 +441,24 @@ def export(
     numbers, left_out = _chosen(opened, form, invalid=invalid)
     if form == "robomimic":
         check_keys(opened, numbers)
-    with _growing(to) as staging:
+    with _staging_folder(to) as staging:
         names = _WRITERS[form](opened, samples(opened, numbers), staging)
-        fsops.write_file(staging / ABOUT, canonical_json(_about(opened, form, numbers, left_out, names)), sync=False)
+        fsops.write_file(
+            staging / EXPORT_DOCUMENT,
+            canonical_json(_export_document(opened, form, numbers, left_out, names)),
+            sync=False,
+        )
         files = sorted(_files(staging))
         fsops.sync_files(files)
         for place, _, _ in os.walk(staging, topdown=False):
             fsops.sync_directory(Path(place))
         size = sum(path.stat().st_size for path in files)
-        _named(staging, to)
-    return Written(to, len(numbers), len(files), size, left_out)
+        _rename_finished(staging, to)
+    return ExportResult(to, len(numbers), len(files), size, left_out)
 
 
 @contextlib.contextmanager
-def _growing(to: Path) -> Iterator[Path]:
+def _staging_folder(to: Path) -> Iterator[Path]:
     """Make the folder that becomes `to`, beside it, and remove what is left of it and of those of killed exports."""
     parent = to.absolute().parent
     fsops.make_directory(parent)
@@ -484,7 +488,7 @@ def _clear(parent: Path, name: str) -> None:
                     folders.remove_tree(left)
 
 
-def _locked(folder: Path) -> fsops.Hold | None:
+def _locked(folder: Path) -> fsops.FileLock | None:
     """Lock a folder; return None where another has it, or it is gone."""
     try:
         held = fsops.hold(folder, shared=False)
@@ -519,7 +523,7 @@ def _chosen(cache: Cache, form: Format, *, invalid: bool) -> tuple[Array, dict[s
     return numbers, left_out
 
 
-def _about(
+def _export_document(
     cache: Cache, form: Format, numbers: Array, left_out: dict[str, int], names: dict[str, object]
 ) -> dict[str, Any]:
     root = cache.root
@@ -537,7 +541,7 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from (Path(place, name) for name in names)
 
 
-def _named(staging: Path, to: Path) -> None:
+def _rename_finished(staging: Path, to: Path) -> None:
     """Give the finished folder its name; a folder that came meanwhile stays as it is."""
     try:
         fsops.rename(staging, to)
@@ -545,7 +549,7 @@ def _named(staging: Path, to: Path) -> None:
         if to.exists():
             msg = f"{to}: came while this was written, and nothing is overwritten. Name a new folder."
             raise UsageError(msg) from error
-        raise fsops.refused(error, to) from error
+        raise fsops.as_storage_error(error, to) from error
     try:
         fsops.sync_directory(to.absolute().parent)
     except SyncFailedError:

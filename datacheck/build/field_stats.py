@@ -12,7 +12,7 @@ from typing import Any, get_args
 import numpy as np
 
 from datacheck.errors import DatacheckError, MissingDependencyError, UsageError
-from datacheck.model.finding import Progress, Tick, noting
+from datacheck.model.finding import Progress, Tick, note_reporter
 from datacheck.model.row_keys import storable_keys
 from datacheck.model.sample import Block, Column, Kind
 from datacheck.model.table import Measured, Table, Texts
@@ -44,7 +44,7 @@ class Signature:
 
 
 @dataclass(eq=False)
-class Seen:
+class FieldStats:
     """What is known of one field over all samples of a split.
 
     Shapes:
@@ -58,9 +58,9 @@ class Seen:
     _numbers: dict[Signature, int] = field(default_factory=dict, repr=False)
 
     @staticmethod
-    def nothing(samples: int) -> Seen:
+    def nothing(samples: int) -> FieldStats:
         """Return the record of a field that no sample has."""
-        return Seen([], np.full(samples, -1, np.int32), np.zeros(samples, np.int64))
+        return FieldStats([], np.full(samples, -1, np.int32), np.zeros(samples, np.int64))
 
     def add(self, index: Array, signature: Signature, lengths: Array | int) -> None:
         """Note that the samples at `index` have the field, with these sizes of the first axis."""
@@ -79,35 +79,37 @@ def signature(column: Column) -> Signature:
     return Signature("array", column.values.dtype.name, rank, tuple(int(n) for n in column.values.shape[1:]))
 
 
-def of_blocks(keys: Sequence[str], blocks: Sequence[Block]) -> dict[str, Seen]:
+def stats_of_blocks(keys: Sequence[str], blocks: Sequence[Block]) -> dict[str, FieldStats]:
     """Return what blocks say of each field of the samples `keys`."""
     place = {key: i for i, key in enumerate(keys)}
-    seen: dict[str, Seen] = {}
+    seen: dict[str, FieldStats] = {}
     for block in blocks:
         index = np.array([place[key] for key in block.keys], dtype=np.int64)
         for name, column in block.fields.items():
             array = column.kind == "array" and column.lengths is not None
             lengths = column.lengths if array and column.lengths is not None else 0
-            seen.setdefault(name, Seen.nothing(len(keys))).add(index, signature(column), lengths)
+            seen.setdefault(name, FieldStats.nothing(len(keys))).add(index, signature(column), lengths)
     return dict(sorted(seen.items()))
 
 
-def measured(schema: Schema, table: Table) -> bool:
+def has_field_stats(schema: Schema, table: Table) -> bool:
     """Tell whether a scan's table says of every field what a build must know."""
     return bool(schema.stored) and ANY not in schema.fields and any(f"{n}:ndim" in table.columns for n in schema.stored)
 
 
-def of_table(schema: Schema, table: Table) -> dict[str, Seen]:
-    """Return what a scan measured of each field; see `measured`."""
+def stats_of_table(schema: Schema, table: Table) -> dict[str, FieldStats]:
+    """Return what a scan measured of each field; see `has_field_stats`."""
     return {
-        name: _of_columns(len(table), *(table.columns.get(f"{name}:{stat}") for stat in ("ndim", "dtype", "dims")))
+        name: _stats_of_columns(
+            len(table), *(table.columns.get(f"{name}:{stat}") for stat in ("ndim", "dtype", "dims"))
+        )
         for name in schema.stored
         if f"{name}:ndim" in table.columns  # else no sample has it
     }
 
 
-def _of_columns(samples: int, ndim: Measured | None, dtype: Measured | None, dims: Measured | None) -> Seen:
-    seen = Seen.nothing(samples)
+def _stats_of_columns(samples: int, ndim: Measured | None, dtype: Measured | None, dims: Measured | None) -> FieldStats:
+    seen = FieldStats.nothing(samples)
     if ndim is None or dtype is None:
         return seen
     there = np.flatnonzero(ndim.present)
@@ -147,10 +149,10 @@ def _distinct(rows: Array) -> tuple[Array, Array]:
     return rows[first], which
 
 
-def survey(
+def measure_fields(
     schema: Schema, root: Path, roots: Mapping[str, Path], items: Sequence[Item], keys: Sequence[str],
     *, workers: int = 1, scheduler: str | None = None, progress: Progress | None = None,
-) -> tuple[dict[str, Seen], int]:  # fmt: skip
+) -> tuple[dict[str, FieldStats], int]:  # fmt: skip
     """Open every item once more; return what each field is in each of the samples `keys`, and how many are left out.
 
     Raises:
@@ -171,23 +173,23 @@ def survey(
     ]
     most = min(_MOST_FIELDS, max(_FEW_FIELDS, _BYTES // (_EACH * max(1, len(keys)))))
     records = partial(_records, tasks, workers, scheduler, sandbox_of(root, roots, schema), progress)
-    seen, counts = _noted(records(), keys, most)
+    seen, counts = _collect_stats(records(), keys, most)
     if len(counts) > most:
         seen.clear()
-        seen, _ = _noted(records(), keys, most, _most_common(counts, len(keys), most, schema.fields))
+        seen, _ = _collect_stats(records(), keys, most, _most_common(counts, len(keys), most, schema.fields))
     return dict(sorted(seen.items())), len(counts) - len(seen)
 
 
-def _noted(
+def _collect_stats(
     records: Iterable[dict[str, Any]], keys: Sequence[str], most: int, chosen: Collection[str] = ()
-) -> tuple[dict[str, Seen], Counter[str]]:
+) -> tuple[dict[str, FieldStats], Counter[str]]:
     """Return what records say of the first so many fields, or of those that are chosen, and how many samples have each.
 
     Raises:
         UsageError: there are far too many.
     """
     place = {key: i for i, key in enumerate(keys)}
-    seen: dict[str, Seen] = {}
+    seen: dict[str, FieldStats] = {}
     counts: Counter[str] = Counter()
     for record in records:
         index = [(i, place[key]) for i, key in enumerate(record["keys"]) if key in place]
@@ -197,7 +199,7 @@ def _noted(
         for name, ((kind, dtype, rank, item), lengths) in record["fields"].items():
             counts[name] += len(there)
             if name in chosen or (not chosen and len(counts) <= most):
-                found = seen.setdefault(name, Seen.nothing(len(keys)))
+                found = seen.setdefault(name, FieldStats.nothing(len(keys)))
                 found.add(there, Signature(kind, dtype, rank, tuple(item)), lengths[here])
         if len(counts) > _MOST_NAMES:
             raise UsageError(_too_many(len(keys), _MOST_NAMES))
@@ -223,7 +225,7 @@ def _too_many(samples: int, most: int) -> str:
 def _records(
     tasks: list[dict[str, Any]], workers: int, scheduler: str | None, box: Sandbox | None, progress: Progress | None
 ) -> Iterator[dict[str, Any]]:
-    told = noting(progress, Tick(0, 0, 0, 0, 0, 0, "looking"))
+    told = note_reporter(progress, Tick(0, 0, 0, 0, 0, 0, "looking"))
     for outcome in ordered_map(_LOOK, tasks, workers=workers, scheduler=scheduler, sandbox=box, told=told):
         for death in outcome.deaths:
             msg = f"{death.item['path']}: {death.how.strip().splitlines()[-1]}; the scan could read it. Run it again."
@@ -267,7 +269,7 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
         if isinstance(found, Unread):
             continue
         fields = {}
-        for name, seen in of_blocks(found.keys, [found]).items():
+        for name, seen in stats_of_blocks(found.keys, [found]).items():
             one = seen.signatures[0]
             fields[name] = [[one.kind, one.dtype, one.rank, list(one.item)], seen.length]
         records.append({"keys": list(storable_keys(found.keys)), "fields": fields})

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from datacheck.build.finish import NOT_MADE
-from datacheck.build.plan import Plan, Samples
+from datacheck.build.plan import BuildPlan, SplitSamples
 from datacheck.cache import layout, open_cache
-from datacheck.cache.manifest import Place
-from datacheck.cache.parsing import parsed
+from datacheck.cache.manifest import CacheFiles
+from datacheck.cache.parsing import parse_document
 from datacheck.cache.store import open_store
 from datacheck.runtime.hashing import digest_array, digest_bytes, digest_value
 from datacheck.schema.model import Schema
@@ -34,8 +34,8 @@ _JUDGES_OF_FIELDS = frozenset({
 VALUES = 2  # one more whenever datacheck makes other values of the same files: no older cache is taken for a new one
 
 
-def said(
-    pipeline: str, schema: Schema, steps: Sequence[Transform], plan: Plan, sources: Mapping[str, str]
+def key_inputs(
+    pipeline: str, schema: Schema, steps: Sequence[Transform], plan: BuildPlan, sources: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the inputs of a build as JSON values; ``inputs.json`` of the cache keeps them.
 
@@ -61,7 +61,7 @@ def said(
 
 
 def key(inputs: Mapping[str, Any]) -> str:
-    """Return the key of a cache: the first 16 hex digits of xxh3_128 over the canonical JSON of `said`.
+    """Return the key of a cache: the first 16 hex digits of xxh3_128 over the canonical JSON of `key_inputs`.
 
     Raises:
         TypeError, ValueError: something has no canonical form: an error, never a random key.
@@ -69,7 +69,7 @@ def key(inputs: Mapping[str, Any]) -> str:
     return digest_value(inputs)[:KEY_DIGITS]
 
 
-def recipe(schema: Schema, steps: Sequence[Transform], plan: Plan) -> str:
+def recipe(schema: Schema, steps: Sequence[Transform], plan: BuildPlan) -> str:
     """Return a digest of what makes arrays of a sample: shards of equal samples and recipes are equal, 32 hex digits.
 
     Notes:
@@ -84,7 +84,7 @@ def recipe(schema: Schema, steps: Sequence[Transform], plan: Plan) -> str:
     return digest_value({**made, "schema": declared})
 
 
-def _recipe(schema: Schema, steps: Sequence[Transform], plan: Plan) -> dict[str, Any]:
+def _recipe(schema: Schema, steps: Sequence[Transform], plan: BuildPlan) -> dict[str, Any]:
     return {
         "format": layout.FORMAT,
         "values": VALUES,
@@ -95,16 +95,16 @@ def _recipe(schema: Schema, steps: Sequence[Transform], plan: Plan) -> dict[str,
     }
 
 
-def _of_vectors(step: Transform, plan: Plan) -> dict[str, int]:
+def _of_vectors(step: Transform, plan: BuildPlan) -> dict[str, int]:
     """Return a mark for a step that changes a part of a field of one vector each.
 
     It once changed the first sample of each block alone: caches of that time have another key, all others keep theirs.
     """
-    specs = [plan.specs[name] for name in step.in_part if name in plan.specs]
+    specs = [plan.specs[name] for name in step.partly_changed_fields if name in plan.specs]
     return {"vectors": 2} if any(spec.dim is None and len(spec.item) == 1 for spec in specs) else {}
 
 
-def _verdict(samples: Samples) -> dict[str, str]:
+def _verdict(samples: SplitSamples) -> dict[str, str]:
     """Return digests of the keys, of who is readable and valid, and of the codes of those that are not."""
     codes = [[key, list(codes)] for key, codes in zip(samples.keys, samples.codes, strict=True) if codes]
     return {
@@ -135,7 +135,7 @@ _NOTHING = "absent"
 
 
 @dataclass(frozen=True)
-class Difference:
+class InputDifference:
     """One part that differs.
 
     Args:
@@ -149,8 +149,8 @@ class Difference:
 
 
 def explain(
-    said: Mapping[str, Any], sources: Mapping[str, tuple[int, str]], samples: Samples, cache: Path | str
-) -> list[Difference]:
+    said: Mapping[str, Any], sources: Mapping[str, tuple[int, str]], samples: SplitSamples, cache: Path | str
+) -> list[InputDifference]:
     """Return what tells a build's inputs from those of a finished cache, in the order of their paths.
 
     Args:
@@ -166,10 +166,10 @@ def explain(
     def judged() -> dict[str, Codes]:
         return {key: tuple(sorted(codes)) for key, codes in zip(samples.keys, samples.codes, strict=True)}
 
-    return _explained(_named(said), lambda: sources, judged, cache)
+    return _compare(_by_name(said), lambda: sources, judged, cache)
 
 
-def between(cache: Path | str, before: Path | str) -> list[Difference]:
+def compare_caches(cache: Path | str, before: Path | str) -> list[InputDifference]:
     """Return what tells the inputs of a finished cache from those of another one, as `explain` does.
 
     Args:
@@ -179,14 +179,14 @@ def between(cache: Path | str, before: Path | str) -> list[Difference]:
     Raises:
         CorruptionError: what tells is damaged.
     """
-    return _explained(_inputs(cache), partial(_sources, cache), partial(_verdicts, cache), before)
+    return _compare(_inputs(cache), partial(_sources, cache), partial(_verdicts, cache), before)
 
 
-def _explained(
+def _compare(
     said: Mapping[str, Any], sources: Callable[[], Files], judged: Callable[[], dict[str, Codes]], cache: Path | str
-) -> list[Difference]:
+) -> list[InputDifference]:
     """Hold inputs against those of a cache, 10,000 differences at most; what is large is asked for where it differs."""
-    found: list[Difference] = []
+    found: list[InputDifference] = []
     large = set()
     for one in differences(said, _inputs(cache)):
         if one.where == "sources" or one.where.startswith("samples"):
@@ -201,16 +201,16 @@ def _explained(
 
 
 def _inputs(cache: Path | str) -> dict[str, Any]:
-    """Return what the key of a cache is a digest of, as `_named`."""
-    place = Place.of_files(open_store(cache))
-    with place.sound(layout.INPUTS):
-        return _named(parsed(place.read(layout.INPUTS))["said"])
+    """Return what the key of a cache is a digest of, as `_by_name`."""
+    place = CacheFiles.of_files(open_store(cache))
+    with place.checked_content(layout.INPUTS):
+        return _by_name(parse_document(place.read(layout.INPUTS))["said"])
 
 
 def _sources(cache: Path | str) -> Files:
-    place = Place.of_files(open_store(cache))
-    with place.sound(layout.SOURCES):
-        return {path: tuple(entry) for path, entry in parsed(place.read(layout.SOURCES))["files"].items()}
+    place = CacheFiles.of_files(open_store(cache))
+    with place.checked_content(layout.SOURCES):
+        return {path: tuple(entry) for path, entry in parse_document(place.read(layout.SOURCES))["files"].items()}
 
 
 def _verdicts(cache: Path | str) -> dict[str, Codes]:
@@ -221,7 +221,7 @@ def _verdicts(cache: Path | str) -> dict[str, Codes]:
     return dict.fromkeys(names, ()) | codes
 
 
-def _named(said: Mapping[str, Any]) -> dict[str, Any]:
+def _by_name(said: Mapping[str, Any]) -> dict[str, Any]:
     """Return inputs with the layout by field and the transforms by place and name, so that a part has a path."""
     parts = ("dtype", "item", "dim", "kind", "optional", "attrs")
     if not all(isinstance(name, str) for name, *_ in said["layout"]):
@@ -236,20 +236,20 @@ def _step(step: Mapping[str, Any]) -> str:
     return str(step["use"] if "use" in step else ":".join(step["function"]))
 
 
-def differences(now: Any, before: Any, where: str = "") -> Iterator[Difference]:
+def differences(now: Any, before: Any, where: str = "") -> Iterator[InputDifference]:
     """Yield the leaves in which two JSON values differ; lists of one length are compared place by place."""
     if isinstance(now, Mapping) and isinstance(before, Mapping):
         for key in sorted({*now, *before}):
             inner = _short(f"{where}.{key}" if where else key)
             if key not in now or key not in before:
-                yield Difference(inner, _shown(before.get(key, _NOTHING)), _shown(now.get(key, _NOTHING)))
+                yield InputDifference(inner, _shown(before.get(key, _NOTHING)), _shown(now.get(key, _NOTHING)))
             else:
                 yield from differences(now[key], before[key], inner)
     elif isinstance(now, list) and isinstance(before, list) and len(now) == len(before):
         for place, (new, old) in enumerate(zip(now, before, strict=True)):
             yield from differences(new, old, _short(f"{where}[{place}]"))
     elif now != before or isinstance(now, bool) != isinstance(before, bool):
-        yield Difference(where, _shown(before), _shown(now))
+        yield InputDifference(where, _shown(before), _shown(now))
 
 
 def _short(path: str) -> str:
@@ -261,25 +261,25 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-def _files(before: Files, now: Files) -> Difference:
+def _files(before: Files, now: Files) -> InputDifference:
     changed = [path for path in now if path in before and tuple(before[path]) != tuple(now[path])]
     return _sets("sources", "file", before, now, {"changed": changed})
 
 
-def _samples(before: Mapping[str, Codes], now: Mapping[str, Codes]) -> Difference:
+def _samples(before: Mapping[str, Codes], now: Mapping[str, Codes]) -> InputDifference:
     judged = [key for key in now if key in before and set(before[key]) != set(now[key])]
     return _sets("samples", "sample", before, now, {"judged otherwise": judged})
 
 
 def _sets(
     where: str, word: str, before: Mapping[str, Any], now: Mapping[str, Any], more: Mapping[str, Sequence[str]]
-) -> Difference:
+) -> InputDifference:
     parts = {"added": sorted(now.keys() - before.keys()), "gone": sorted(before.keys() - now.keys()), **more}
-    told = "; ".join(f"{len(names):,} {what} ({_some(names)})" for what, names in parts.items() if names)
+    told = "; ".join(f"{len(names):,} {what} ({_first_names(names)})" for what, names in parts.items() if names)
     counts = [f"{len(some):,} {word}{'' if len(some) == 1 else 's'}" for some in (before, now)]
-    return Difference(where, counts[0], f"{counts[1]}: {told or 'in another order'}")
+    return InputDifference(where, counts[0], f"{counts[1]}: {told or 'in another order'}")
 
 
-def _some(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     rest = f", and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + rest

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 import datacheck
-from datacheck.build.plan import Plan
-from datacheck.build.provenance import Record
+from datacheck.build.plan import BuildPlan
+from datacheck.build.provenance import ShardRecord
 from datacheck.build.shard_worker import chunk_digests, origin_text
 from datacheck.cache import layout
 from datacheck.cache.find import newest_caches
-from datacheck.cache.manifest import Manifest, Place, content_root, write_manifest
-from datacheck.cache.parsing import parsed
+from datacheck.cache.manifest import CacheFiles, Manifest, content_root, write_manifest
+from datacheck.cache.parsing import parse_document
 from datacheck.cache.store import open_store
 from datacheck.errors import DatacheckError, StorageError
 from datacheck.model.sample import ArraySpec, Origin
@@ -53,12 +53,12 @@ def hashed_before(out: Path | str, pipeline: str, split: str) -> dict[str, Entry
     Notes:
         Files that had just been written when they were listed are left out: a second write may leave the same times.
     """
-    caches = newest_caches(out / pipeline / (split or layout.WHOLE)) if isinstance(out, Path) else []
+    caches = newest_caches(out / pipeline / (split or layout.NO_SPLIT)) if isinstance(out, Path) else []
     for cache in caches[:1]:
         with suppress(DatacheckError, OSError, ValueError, LookupError, TypeError, AttributeError):
-            place = Place.of_files(open_store(cache))
-            said = parsed(place.store.read(layout.BUILD))[STAMPS]
-            files = parsed(place.read(layout.SOURCES))["files"] if said else {}
+            place = CacheFiles.of_files(open_store(cache))
+            said = parse_document(place.store.read(layout.BUILD))[STAMPS]
+            files = parse_document(place.read(layout.SOURCES))["files"] if said else {}
             entries = [_entry(path, stamp, files[path][1]) for path, stamp in said.items()]
             return {one.path: one for one in entries if one.seen_ns - SETTLED_NS >= one.mtime_ns}
     return {}
@@ -75,7 +75,7 @@ NOT_MADE = "DC961"  # in findings.json: read, but a transform refused it or it d
 
 
 @dataclass(frozen=True)
-class Facts:
+class CacheMetadata:
     """What the cache says of itself besides its arrays.
 
     Args:
@@ -96,7 +96,7 @@ class Facts:
 
 
 @dataclass(frozen=True, eq=False)
-class Done:
+class FinishedCache:
     """What came of it: the manifest, the masks, and why readable samples were not made."""
 
     manifest: Manifest
@@ -105,7 +105,7 @@ class Done:
     not_made: list[tuple[str, str]]
 
 
-class Finish:
+class CacheFinisher:
     """Complete an unfinished cache.
 
     Args:
@@ -117,7 +117,12 @@ class Finish:
     """
 
     def __init__(
-        self, folder: Path, plan: Plan, facts: Facts, records: Mapping[int, Record], linked: Collection[str]
+        self,
+        folder: Path,
+        plan: BuildPlan,
+        facts: CacheMetadata,
+        records: Mapping[int, ShardRecord],
+        linked: Collection[str],
     ) -> None:
         self.folder = folder
         self._linked = linked
@@ -129,7 +134,7 @@ class Finish:
         self._rows: dict[str, int] = {}
         self._unsynced: list[str] = []  # all but what the writers have synced
 
-    def run(self) -> Done:
+    def run(self) -> FinishedCache:
         """Write everything, the manifest last, and make it durable."""
         self._dimensions()
         for name, spec in self.plan.specs.items():
@@ -141,7 +146,7 @@ class Finish:
         self._table(layout.sample_path("made"), made)
         self._table(layout.sample_path("valid"), valid)
         self._table(layout.sample_path("digest"), digests)
-        keys = _joined([key.encode() for key in samples.keys])
+        keys = _concatenate([key.encode() for key in samples.keys])
         self._texts("key", layout.KEY_DIM, "text", *keys)
         self._texts("origin", layout.ORIGIN_DIM, "json", *self._origins())
         for path in sorted(self._digests):
@@ -151,7 +156,7 @@ class Finish:
         content = [(name, spec.dtype, spec.item) for name, spec in self.plan.specs.items()]
         root = content_root(content, keys[1], keys[0], digests)
         self._provenance(dict(not_made))
-        return Done(self._sealed(root), made, valid, not_made)
+        return FinishedCache(self._seal(root), made, valid, not_made)
 
     def _dimensions(self) -> None:
         """Decide the rows of a shard of each ragged dimension, and write where each sample's rows are."""
@@ -208,7 +213,7 @@ class Finish:
             hasher = digest_head(path, size)
             whole = path.lstat().st_size
         except OSError as error:
-            raise fsops.refused(error, path) from error
+            raise fsops.as_storage_error(error, path) from error
         if hasher.hexdigest() != digest or whole != size + len(tail):
             msg = f"{path}: not what was written: the disk or another process changed it. Run the same command again."
             raise StorageError(msg)
@@ -245,7 +250,7 @@ class Finish:
         values, lengths = zip(*found, strict=True)
         return np.concatenate(values), np.concatenate(lengths)
 
-    def _origins_of(self, record: Record) -> tuple[Array, Array]:
+    def _origins_of(self, record: ShardRecord) -> tuple[Array, Array]:
         """Return the origins of a shard; of a sample that was never read only its file is known."""
         samples, lengths = self.plan.samples, record.origin_lengths
         if lengths.all():
@@ -256,7 +261,7 @@ class Finish:
             i = record.g * self.plan.k + place
             origin = Origin(samples.items[int(samples.item_of[i])].path, samples.inner[i])
             texts[place] = origin_text(origin).encode()
-        return _joined(texts)
+        return _concatenate(texts)
 
     def _not_made(self) -> list[tuple[str, str]]:
         samples = self.plan.samples
@@ -295,13 +300,13 @@ class Finish:
         said = {
             "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "host": socket.gethostname(),
             "datacheck": datacheck.__version__, "numpy": np.__version__, "python": platform.python_version(),
-            "machine": platform.machine(), "numerics": numerics.results(), "not_made": dict(not_made),
+            "machine": platform.machine(), "numerics": numerics.computation_digest(), "not_made": dict(not_made),
             STAMPS: dict(self.facts.stamps),
         }  # fmt: skip
         fsops.write_file(self.folder / layout.BUILD, canonical_json(said), sync=False)
         self._unsynced.append(layout.BUILD)
 
-    def _sealed(self, root: str) -> Manifest:
+    def _seal(self, root: str) -> Manifest:
         """Remove what late tasks left, make all of it durable, then write the manifest."""
         ours = {*self._files, layout.BUILD}
         for place, _, names, folder in os.fwalk(self.folder):
@@ -317,7 +322,7 @@ class Finish:
         return manifest
 
 
-def _joined(texts: Sequence[bytes]) -> tuple[Array, Array]:
+def _concatenate(texts: Sequence[bytes]) -> tuple[Array, Array]:
     """Return the bytes of texts, one behind the other, and the length of each."""
     return np.frombuffer(b"".join(texts), np.uint8), np.array([len(text) for text in texts], np.int64)
 

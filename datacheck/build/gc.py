@@ -20,12 +20,12 @@ from typing import Any, Literal
 from datacheck.build import publish, staging
 from datacheck.cache import layout
 from datacheck.cache.find import newest_first
-from datacheck.cache.manifest import OUTSIDE, exclusive, read_manifest
-from datacheck.cache.parsing import parsed
+from datacheck.cache.manifest import OUTSIDE, exclusive_lock, read_manifest
+from datacheck.cache.parsing import parse_document
 from datacheck.cache.store import is_url, open_store
 from datacheck.errors import CorruptionError, DatacheckError, StorageError, UsageError
 from datacheck.runtime import folders, fsops, machine
-from datacheck.runtime.beneath import Folder, name_of
+from datacheck.runtime.beneath import ConfinedFolder, descriptor_path
 
 Kind = Literal["cache", "build", "trash", "unknown"]
 
@@ -38,7 +38,7 @@ SILENT_S = 86400.0  # on a network file system: an owner that has said nothing f
 
 
 @dataclass(eq=False)
-class Found:
+class GcCandidate:
     """One thing below a folder of caches.
 
     Args:
@@ -65,7 +65,7 @@ class Found:
 
 def survey(
     root: str | os.PathLike[str], keep: int | None = None, older: float | None = None, *, unlocked: bool = False
-) -> list[Found]:
+) -> list[GcCandidate]:
     """Return everything below a folder of caches, and what of it would go; nothing is changed.
 
     Args:
@@ -94,14 +94,14 @@ def survey(
     try:
         _folders(root)
     except OSError as error:
-        raise fsops.refused(error, root) from error
-    found = list(_below(root, _Policy(keep, older, machine.is_local(root), unlocked), _DEPTH))
+        raise fsops.as_storage_error(error, root) from error
+    found = list(_candidates(root, _Policy(keep, older, machine.is_local(root), unlocked), _DEPTH))
     for one in found:
         one.root = root
     return found
 
 
-def freed(found: Sequence[Found]) -> int:
+def freed_bytes(found: Sequence[GcCandidate]) -> int:
     """Return how many bytes the removal of these gives back: those of files that have no name elsewhere."""
     here: Counter[Any] = Counter()
     known: dict[Any, tuple[int, int]] = {}
@@ -112,7 +112,7 @@ def freed(found: Sequence[Found]) -> int:
     return sum(size for inode, (links, size) in known.items() if here[inode] >= links)
 
 
-def remove(found: Found) -> bool:
+def remove(found: GcCandidate) -> bool:
     """Remove one of `survey` that goes; return False where it is in use by now, or gone, or a build that stays.
 
     Notes:
@@ -123,13 +123,13 @@ def remove(found: Found) -> bool:
     """
     path = Path(found.path)
     try:
-        with Folder(found.root) as root:  # held, so that no folder on the way can become a link meanwhile
+        with ConfinedFolder(found.root) as root:  # held, so that no folder on the way can become a link meanwhile
             held = root.open_plain(os.path.relpath(path.parent, found.root))
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise fsops.refused(error, path.parent) from error
-    here = name_of(held)
+        raise fsops.as_storage_error(error, path.parent) from error
+    here = descriptor_path(held)
     try:
         gone = _removed(found, here / path.name)
     except StorageError as error:
@@ -142,14 +142,14 @@ def remove(found: Found) -> bool:
     return gone
 
 
-def _removed(found: Found, path: Path) -> bool:
+def _removed(found: GcCandidate, path: Path) -> bool:
     if found.kind == "build":
         gone, found.strange = staging.discard(path)
         return gone or bool(found.strange)
     with ExitStack() as stack:
         if _is_file(path / layout.MANIFEST) and machine.is_local(path):
             try:
-                held = exclusive(path)
+                held = exclusive_lock(path)
             except FileNotFoundError:
                 return False
             if held is None:
@@ -167,7 +167,7 @@ def _removed(found: Found, path: Path) -> bool:
                 return False
             fsops.sync_directory(folder.parent)  # no power loss may bring the name back when files are gone
             fsops.sync_directory(path.parent)
-        found.strange = _emptied(folder, status)
+        found.strange = _remove_files(folder, status)
         fsops.remove_empty(folder.parent)
     return True
 
@@ -190,7 +190,7 @@ class _Policy:
         if not _is_file(path / layout.MANIFEST):
             return ""
         try:
-            held = exclusive(path)
+            held = exclusive_lock(path)
         except FileNotFoundError:
             return "just being removed"
         except StorageError:
@@ -201,12 +201,12 @@ class _Policy:
         return ""
 
 
-def _below(folder: Path, policy: _Policy, depth: int) -> Iterator[Found]:
+def _candidates(folder: Path, policy: _Policy, depth: int) -> Iterator[GcCandidate]:
     try:
         paths = _folders(folder)
     except OSError as error:
         why = f"cannot be listed: {(error.strerror or str(error)).lower()}"
-        yield Found(folder, "unknown", goes=False, why=why, age=0.0)
+        yield GcCandidate(folder, "unknown", goes=False, why=why, age=0.0)
         return
     if folder.name == layout.BUILDING:
         yield from _each(paths, lambda path: _build(path, policy))
@@ -218,15 +218,15 @@ def _below(folder: Path, policy: _Policy, depth: int) -> Iterator[Found]:
         passed = {*hidden, *caches}
         for path in paths:
             if path.name in {layout.BUILDING, layout.TRASH} or (depth and path not in passed):
-                yield from _below(path, policy, depth - 1)
-        foreign = {path: why for path in caches if (why := _foreign(path))}
-        yield from (Found(path, "unknown", goes=False, why=why, age=0.0) for path, why in foreign.items())
+                yield from _candidates(path, policy, depth - 1)
+        foreign = {path: why for path in caches if (why := _why_foreign(path))}
+        yield from (GcCandidate(path, "unknown", goes=False, why=why, age=0.0) for path, why in foreign.items())
         ours = newest_first(path for path in caches if path not in foreign)
         places = {path: place for place, path in enumerate(ours)}
         yield from _each(ours, lambda path: _cache(path, places[path], policy))
 
 
-def _each(paths: Sequence[Path], say: Callable[[Path], Found]) -> Iterator[Found]:
+def _each(paths: Sequence[Path], say: Callable[[Path], GcCandidate]) -> Iterator[GcCandidate]:
     for path in paths:
         try:
             found = say(path)
@@ -235,7 +235,7 @@ def _each(paths: Sequence[Path], say: Callable[[Path], Found]) -> Iterator[Found
         yield found
 
 
-def _cache(path: Path, rank: int, policy: _Policy) -> Found:
+def _cache(path: Path, rank: int, policy: _Policy) -> GcCandidate:
     age = _age(path)
     if policy.keep is None and policy.older is None:
         why = "nothing says that it goes: --keep, --older-than"
@@ -243,24 +243,24 @@ def _cache(path: Path, rank: int, policy: _Policy) -> Found:
         why = "the newest" if policy.keep == 1 else f"one of the {policy.keep} newest"
     else:
         why = policy.of_age(age) or policy.of_readers(path)
-    return Found(path, "cache", not why, why or f"{rank} newer", age, _files(path))
+    return GcCandidate(path, "cache", not why, why or f"{rank} newer", age, _files(path))
 
 
-def _foreign(path: Path) -> str:
+def _why_foreign(path: Path) -> str:
     """Return why a folder with a manifest is none that a build published here, "" where it is."""
     store = open_store(path)
     try:
         read_manifest(store)
-        key = layout.Root.of(parsed(store.read(layout.ZARR))).key
+        key = layout.Root.of(parse_document(store.read(layout.ZARR))).key
     except (DatacheckError, FileNotFoundError, ValueError, LookupError, TypeError):
         return "its manifest or root is not that of a cache, damaged, or cannot be read"
     return "" if key == path.name else f"not named by its key, {key}"
 
 
-def _build(path: Path, policy: _Policy) -> Found:
+def _build(path: Path, policy: _Policy) -> GcCandidate:
     owner, age = path / staging.OWNER, _age(path)
     if _BUILD.fullmatch(path.name) is None:
-        return Found(path, "unknown", goes=False, why="not named like a build", age=0.0)
+        return GcCandidate(path, "unknown", goes=False, why="not named like a build", age=0.0)
     since = None if policy.local else time.time() - SILENT_S
     begun = path.name.startswith(".") or not _is_file(owner)  # its owner is about to lock it
     if begun and not path.name.endswith(staging.GONE) and age < _NEW_S:
@@ -269,15 +269,15 @@ def _build(path: Path, policy: _Policy) -> Found:
         why = "at work"
     else:
         why = policy.of_age(age)
-    return Found(path, "build", not why, why or "its builder is gone", age, _files(path))
+    return GcCandidate(path, "build", not why, why or "its builder is gone", age, _files(path))
 
 
-def _trash(path: Path, policy: _Policy) -> Found:
+def _trash(path: Path, policy: _Policy) -> GcCandidate:
     age = time.time() - path.stat().st_ctime  # when it came here
     if _TRASH.fullmatch(path.name) is None:
-        return Found(path, "unknown", goes=False, why="not named like what datacheck moves there", age=0.0)
+        return GcCandidate(path, "unknown", goes=False, why="not named like what datacheck moves there", age=0.0)
     why = policy.of_age(age) or policy.of_readers(path)
-    return Found(path, "trash", not why, why or "in the trash", age, _files(path))
+    return GcCandidate(path, "trash", not why, why or "in the trash", age, _files(path))
 
 
 # ---------------------------------------------------------------------------------------------- files
@@ -319,16 +319,16 @@ def _files(folder: Path) -> dict[tuple[int, int], tuple[int, int, int]]:
     return found
 
 
-def _emptied(folder: Path, status: os.stat_result) -> list[Path]:
+def _remove_files(folder: Path, status: os.stat_result) -> list[Path]:
     """Remove the files that are a cache's, the manifest last, and folders that hold nothing; return what is left.
 
     Args:
         folder: where it is now.
         status: of the folder that is meant; another one that came in its place is left.
     """
-    ours, manifest = _named(folder), folder / layout.MANIFEST
+    ours, manifest = _is_cache_file(folder), folder / layout.MANIFEST
     try:
-        with folders.opened(folder) as held:
+        with folders.open_folder(folder) as held:
             if not os.path.samestat(os.fstat(held), status):
                 return [folder]
             left = folders.empty(folder, held, lambda name: name != layout.MANIFEST and ours(name))
@@ -339,13 +339,13 @@ def _emptied(folder: Path, status: os.stat_result) -> list[Path]:
         return []
     except OSError as error:
         if error.errno not in folders.NO_FOLDER:
-            raise fsops.refused(error, folder) from error
+            raise fsops.as_storage_error(error, folder) from error
         return [folder]  # a link came in its place
     fsops.remove_empty(folder)
     return strange
 
 
-def _named(folder: Path) -> Callable[[str], bool]:
+def _is_cache_file(folder: Path) -> Callable[[str], bool]:
     """Return what tells the files of a cache: its manifest, or where that is damaged the names of the format."""
     try:
         return {*read_manifest(open_store(folder)).files, *OUTSIDE}.__contains__

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 
-from datacheck.build.gc import SILENT_S, Found
+from datacheck.build.gc import SILENT_S, GcCandidate
 from datacheck.build.staging import is_of_cache
 from datacheck.cache.bucket import find_attempts
 from datacheck.cache.objects import Objects, parse_url
@@ -18,7 +18,7 @@ from datacheck.errors import UsageError
 _PROBE = re.compile(r"\.[0-9a-f]{32}")  # of a builder that looked whether it may write
 
 
-def survey(url: str, keep: int | None = None, older: float | None = None) -> list[Found]:
+def survey(url: str, keep: int | None = None, older: float | None = None) -> list[GcCandidate]:
     """Return the uncommitted attempts below a URL, and which of them would go; nothing is changed.
 
     Args:
@@ -42,11 +42,11 @@ def survey(url: str, keep: int | None = None, older: float | None = None) -> lis
         age = now - max((when for *_, when in files), default=0)
         gone = age >= silent
         why = "its builder is gone" if gone else "something came a short time ago: its builder may be at work"
-        found.append(Found(path, "build", gone, why, age, {key: (1, 1, size) for key, size, _ in files}))
+        found.append(GcCandidate(path, "build", gone, why, age, {key: (1, 1, size) for key, size, _ in files}))
     return found
 
 
-def remove(found: Found) -> bool:
+def remove(found: GcCandidate) -> bool:
     """Remove one of `survey` that goes; return False where its builder has gone on by now, or it is gone.
 
     Raises:

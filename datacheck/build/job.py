@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from datacheck.build import provenance
-from datacheck.build.field_stats import Seen
-from datacheck.build.plan import Plan, Samples
-from datacheck.build.provenance import Record
-from datacheck.build.reuse import Earlier, File
+from datacheck.build.field_stats import FieldStats
+from datacheck.build.plan import BuildPlan, SplitSamples
+from datacheck.build.provenance import ShardRecord
+from datacheck.build.reuse import File, ReusableCache
 from datacheck.build.shard_worker import spec_as
 from datacheck.cache.codec import PLAIN, Codec
 from datacheck.errors import DatacheckError, FormatError, MissingDependencyError, StorageError, UsageError
-from datacheck.model.row_keys import as_runs, of_runs
+from datacheck.model.row_keys import keys_from_runs, keys_to_runs
 from datacheck.runtime import numerics
 from datacheck.runtime.hashing import digest_value
 from datacheck.runtime.sandbox import Sandbox
@@ -28,7 +28,7 @@ from datacheck.sources.base import Item
 from datacheck.sources.roots import Entry, sandbox_of
 from datacheck.sources.row_slices import LEAST_BYTES
 from datacheck.transforms.base import Transform
-from datacheck.workers.parallel import Limits, Outcome, ordered_map
+from datacheck.workers.parallel import Limits, TaskResult, ordered_map
 from datacheck.workers.wire import answers
 
 Array = np.ndarray[Any, Any]
@@ -37,7 +37,7 @@ LIMITS = Limits(item_s=600.0)  # for a whole shard
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class BuildJob:
     """Everything a build of one split is made from: plain data, the scan's verdict included.
 
     Args:
@@ -63,8 +63,8 @@ class Job:
     root: Path
     roots: Mapping[str, Path]
     steps: Sequence[Transform]
-    samples: Samples
-    seen: Mapping[str, Seen]
+    samples: SplitSamples
+    seen: Mapping[str, FieldStats]
     files: Sequence[Sequence[str]]
     sources: Mapping[str, Entry]
     paths: Sequence[str] = ()
@@ -90,20 +90,20 @@ class Job:
         return sandbox_of(self.root, self.roots, read=more, write=map(str, write))
 
 
-def digests(job: Job) -> dict[str, tuple[int, str]]:
+def digests(job: BuildJob) -> dict[str, tuple[int, str]]:
     """Return size and digest of every source file, by path."""
     return {path: (entry.size, entry.digest or "") for path, entry in sorted(job.sources.items())}
 
 
-def files_of(job: Job) -> list[list[File]]:
+def files_of(job: BuildJob) -> list[list[File]]:
     """Return per item path, size and digest of all files that reading it opens."""
     items = range(len(job.files))
     return [[(entry.path, entry.size, entry.digest or "") for entry in _entries(job, item)] for item in items]
 
 
 def tasks_of(
-    job: Job, plan: Plan, steps: Sequence[Transform], batches: Iterable[Sequence[int]], shards: Path | None,
-    records: Path, old: Earlier | None = None,
+    job: BuildJob, plan: BuildPlan, steps: Sequence[Transform], batches: Iterable[Sequence[int]], shards: Path | None,
+    records: Path, old: ReusableCache | None = None,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Return the tasks for `writer.write_shards`.
 
@@ -131,13 +131,13 @@ def tasks_of(
         "folder": None if shards is None else os.path.abspath(shards),  # noqa: PTH100
         "records": os.path.abspath(records),  # noqa: PTH100
         "earlier": os.path.abspath(old.folder) if old is not None else "",  # noqa: PTH100
-        "numerics": numerics.measured(),
+        "numerics": numerics.numeric_environment(),
     }
     even = even_fields(job)
     return (shared | {"items": [_order(job, plan, g, old, even) for g in batch]} for batch in batches if batch)
 
 
-def even_fields(job: Job) -> dict[int, tuple[str, ...]]:
+def even_fields(job: BuildJob) -> dict[int, tuple[str, ...]]:
     """Return by item of a large file the fields that the scan has found to be arrays in it (`Item.even`)."""
     readable = np.flatnonzero(job.samples.readable)
     items, first = np.unique(job.samples.item_of[readable], return_index=True)
@@ -153,7 +153,9 @@ def even_fields(job: Job) -> dict[int, tuple[str, ...]]:
     return found
 
 
-def _order(job: Job, plan: Plan, g: int, old: Earlier | None, even: Mapping[int, tuple[str, ...]]) -> dict[str, Any]:
+def _order(
+    job: BuildJob, plan: BuildPlan, g: int, old: ReusableCache | None, even: Mapping[int, tuple[str, ...]]
+) -> dict[str, Any]:
     """Return the order for one shard: its keys, which of them to read from which files, and which to copy."""
     part = plan.shard(g)
     keys = job.samples.keys[part]
@@ -162,11 +164,11 @@ def _order(job: Job, plan: Plan, g: int, old: Earlier | None, even: Mapping[int,
     for key, item, read in zip(keys, job.samples.item_of[part].tolist(), asked.tolist(), strict=True):
         if read:
             wanted.setdefault(item, []).append(key)
-    reads, runs = [], as_runs(keys)
+    reads, runs = [], keys_to_runs(keys)
     for item, some in wanted.items():
         files = [[entry.path, *entry[1:5], entry.digest or ""] for entry in _entries(job, item)]
         one = replace(job.samples.items[item], even=even.get(item, ()))
-        read = one.as_dict() | {"keys": runs if len(some) == len(keys) else as_runs(some)}
+        read = one.as_dict() | {"keys": runs if len(some) == len(keys) else keys_to_runs(some)}
         marks = job.marks.get(job.samples.items[item].path)
         reads.append({"item": read if marks is None else read | {"part": _between(marks, some)}, "files": files})
     return {"g": g, "keys": runs, "reads": reads, "copies": old.copies(g) if old is not None else None}
@@ -180,11 +182,11 @@ def _between(marks: Array, keys: Sequence[str]) -> list[int]:
     return [start, int(marks[behind, 0]) if behind < len(marks) else -1, line]
 
 
-def _entries(job: Job, item: int) -> list[Entry]:
+def _entries(job: BuildJob, item: int) -> list[Entry]:
     return [job.sources[path] for path in job.files[item] if path in job.sources]
 
 
-def recorded(outcome: Outcome, folder: Path, plan: Plan) -> list[Record]:
+def read_records(outcome: TaskResult, folder: Path, plan: BuildPlan) -> list[ShardRecord]:
     """Return the records of the shards of a task, read from where it wrote them and held to the plan.
 
     Raises:
@@ -195,7 +197,7 @@ def recorded(outcome: Outcome, folder: Path, plan: Plan) -> list[Record]:
         A shard that an earlier cache should have given, and could not, has none.
     """
     for death in outcome.deaths:
-        keys = of_runs(death.item["keys"])
+        keys = keys_from_runs(death.item["keys"])
         last = death.how.strip().splitlines()[-1]
         msg = f"samples {keys[0]} to {keys[-1]}: {last}. Nothing was published."
         raise (DatacheckError if death.crash else StorageError)(msg)
@@ -220,7 +222,7 @@ def recorded(outcome: Outcome, folder: Path, plan: Plan) -> list[Record]:
 _LOOK = "datacheck.build.job:look"
 
 
-def seek_points(job: Job, plan: Plan) -> dict[int, Array]:
+def seek_points(job: BuildJob, plan: BuildPlan) -> dict[int, Array]:
     """Return by item of a build the numbers of the samples at which reading of its file can begin; see `look`.
 
     Notes:

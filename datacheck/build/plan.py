@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.build.field_stats import Seen, Signature
+from datacheck.build.field_stats import FieldStats, Signature
 from datacheck.cache import layout
 from datacheck.cache.codec import PLAIN, Codec
 from datacheck.errors import UsageError
@@ -22,15 +22,15 @@ Array = np.ndarray[Any, Any]
 
 _PART_BYTES, _PATH_BYTES = 255, 2048  # of a name in a folder, and of a path below the cache's own
 SOURCE_BYTES = 256 << 20  # of source in one task
-_AGAIN = 1 / 16  # of what tasks read may be what others have read before
-_RARE = 0.5  # share of the samples; a field that fewer have takes no room where it is absent
-_ODD, _FEW_FLOATS = 0.05, 0.2  # share of the samples; where fewer have floats, the others stay whole numbers
-_WHOLE = frozenset({"class", "id", "instance", "labels", "segment", "timestamp", "tokens"})  # seldom floats
-_SAID = ("role", "unit", "frame", "centered", "columns", "order", "skeleton")
+_MOST_REREAD = 1 / 16  # of what tasks read may be what others have read before
+_RARE_SHARE = 0.5  # share of the samples; a field that fewer have takes no room where it is absent
+_ODD_SHARE, _FLOAT_SHARE = 0.05, 0.2  # share of the samples; where fewer have floats, the others stay whole numbers
+_INTEGER_ROLES = frozenset({"class", "id", "instance", "labels", "segment", "timestamp", "tokens"})  # seldom floats
+_ATTRIBUTES = ("role", "unit", "frame", "centered", "columns", "order", "skeleton")
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class SplitSamples:
     """Every listed sample of one split, in bytewise key order, valid or not.
 
     Shapes:
@@ -58,7 +58,9 @@ class Samples:
         return len(self.keys)
 
 
-def resolve(schema: Schema, seen: Mapping[str, Seen], valid: Array, *, own_code: bool = False) -> dict[str, ArraySpec]:
+def resolve(
+    schema: Schema, seen: Mapping[str, FieldStats], valid: Array, *, own_code: bool = False
+) -> dict[str, ArraySpec]:
     """Return the layout of every field as the sources give it, before any transform.
 
     Args:
@@ -88,36 +90,36 @@ def resolve(schema: Schema, seen: Mapping[str, Seen], valid: Array, *, own_code:
 
 
 def _resolved(
-    name: str, declared: FieldSpec | None, seen: Seen, counted: Array, *, share: float, own_code: bool
+    name: str, declared: FieldSpec | None, seen: FieldStats, counted: Array, *, share: float, own_code: bool
 ) -> ArraySpec:
     spec = declared or FieldSpec()
     tally = Counter(seen.which[counted].tolist())
     found = sorted(((n, seen.signatures[i]) for i, n in tally.items()), key=lambda f: (-f[0], f[1].item, f[1].dtype))
-    kind = _most((n, s.kind) for n, s in found)
+    kind = _most_common((n, s.kind) for n, s in found)
     optional = spec.optional if declared is not None else share < 1
-    attrs = {k: v for k in _SAID if (v := spec.model_dump(mode="json").get(k)) is not None}
+    attrs = {k: v for k in _ATTRIBUTES if (v := spec.model_dump(mode="json").get(k)) is not None}
     if kind != "array":
         return ArraySpec("uint8", (), layout.text_dim(name), kind, optional, attrs)
     found = [(n, s) for n, s in found if s.kind == "array"]
-    rank = len(spec.shape) if spec.shape is not None else _most((n, s.rank) for n, s in found)
+    rank = len(spec.shape) if spec.shape is not None else _most_common((n, s.rank) for n, s in found)
     found = [(n, s) for n, s in found if s.rank == rank] or found
     dim, item = _axes(name, spec, rank, found, seen, counted)
     tail = item if dim is not None else item[1:]
     fit = found if own_code else [(n, s) for n, s in found if s.item == tail] or found
     dtype = spec.dtype if spec.dtype not in {None, "text", "json"} else _common_dtype(fit, spec.role)
-    if spec.shape is None and dim is None and item and share < _RARE:
+    if spec.shape is None and dim is None and item and share < _RARE_SHARE:
         dim, item = layout.text_dim(name), item[1:]
     return ArraySpec(str(dtype), item, dim, "array", optional, attrs)
 
 
 def _axes(
-    name: str, spec: FieldSpec, rank: int, found: Sequence[tuple[int, Signature]], seen: Seen, counted: Array
+    name: str, spec: FieldSpec, rank: int, found: Sequence[tuple[int, Signature]], seen: FieldStats, counted: Array
 ) -> tuple[str | None, tuple[int, ...]]:
     """Return (ragged dimension, item sizes)."""
     if rank == 0:
         return None, ()
     tails = [(n, s.item) for n, s in found if s.rank == rank]
-    tail = _most(tails) if tails else tuple(d if isinstance(d, int) else 1 for d in (spec.shape or ())[1:])
+    tail = _most_common(tails) if tails else tuple(d if isinstance(d, int) else 1 for d in (spec.shape or ())[1:])
     if spec.shape is not None:
         tail = tuple(d if isinstance(d, int) else tail[i] for i, d in enumerate(spec.shape[1:]))
         first = spec.shape[0]
@@ -129,7 +131,7 @@ def _axes(
     return layout.text_dim(name), tail
 
 
-def _most(counted: Iterable[tuple[int, Any]]) -> Any:
+def _most_common(counted: Iterable[tuple[int, Any]]) -> Any:
     """Return the value with the largest total; ties go to the smallest value."""
     totals: Counter[Any] = Counter()
     for n, value in counted:
@@ -148,9 +150,9 @@ def _common_dtype(found: Sequence[tuple[int, Signature]], role: str | None) -> s
     counts: Counter[str] = Counter()
     for n, signature in found:
         counts[signature.dtype] += n
-    most = _most((n, dtype) for dtype, n in counts.items())
+    most = _most_common((n, dtype) for dtype, n in counts.items())
     floats = {dtype for dtype in counts if np.dtype(dtype).kind in "fc"}
-    few = _FEW_FLOATS if role in _WHOLE else _ODD if found[0][1].rank > 1 else 0.0
+    few = _FLOAT_SHARE if role in _INTEGER_ROLES else _ODD_SHARE if found[0][1].rank > 1 else 0.0
     if most not in floats and sum(counts[dtype] for dtype in floats) < few * counts.total():
         counts = Counter({dtype: n for dtype, n in counts.items() if dtype not in floats})
     common = np.result_type(*sorted(counts))
@@ -160,14 +162,14 @@ def _common_dtype(found: Sequence[tuple[int, Signature]], role: str | None) -> s
 # ---------------------------------------------------------------------------------------------- shards and tasks
 
 
-def without_odd(
-    specs: Mapping[str, ArraySpec], schema: Schema, seen: Mapping[str, Seen], samples: Samples
+def without_unstorable(
+    specs: Mapping[str, ArraySpec], schema: Schema, seen: Mapping[str, FieldStats], samples: SplitSamples
 ) -> tuple[dict[str, ArraySpec], list[str]]:
     """Return the fields but those that no cache can hold and few samples have, and a sentence for each of these.
 
     Notes:
         One odd file ends the build of no other. What the schema lists, or half of the valid samples have, is left to
-        `stored`, which refuses it.
+        `storage_specs`, which refuses it.
     """
     valid = samples.valid & samples.readable
     have = {name: (seen[name].which >= 0) & valid for name in specs}
@@ -175,11 +177,11 @@ def without_odd(
     few = {name for name in specs if name not in schema.fields and 2 * counts[name] < int(valid.sum())}
     why = {name: reason for name in sorted(few) if (reason := _refused(name, specs[name]))}
     for name in sorted(specs):
-        for outer in _around(name, specs):
+        for outer in _enclosing_fields(name, specs):
             rarer, other = sorted((outer, name), key=counts.__getitem__)
             rarer = name if counts[rarer] == counts[other] and name in few else rarer
             if rarer in few and why.keys().isdisjoint((outer, name)):
-                why[rarer] = _both(outer, name)
+                why[rarer] = _nesting_message(outer, name)
     said = [
         f"{reason} ({counts[name]:,} of {int(valid.sum()):,} samples, such as {samples.keys[int(have[name].argmax())]})"
         for name, reason in sorted(why.items())
@@ -187,7 +189,7 @@ def without_odd(
     return {name: spec for name, spec in specs.items() if name not in why}, said
 
 
-def stored(specs: Mapping[str, ArraySpec]) -> dict[str, ArraySpec]:
+def storage_specs(specs: Mapping[str, ArraySpec]) -> dict[str, ArraySpec]:
     """Return the specs as the format wants them: by name, every text and JSON field on a dimension of its own.
 
     Raises:
@@ -195,12 +197,14 @@ def stored(specs: Mapping[str, ArraySpec]) -> dict[str, ArraySpec]:
             too long: no cache holds these.
     """
     for name, spec in specs.items():
-        if reason := _refused(name, spec) or next((_both(outer, name) for outer in _around(name, specs)), ""):
+        if reason := _refused(name, spec) or next(
+            (_nesting_message(outer, name) for outer in _enclosing_fields(name, specs)), ""
+        ):
             raise UsageError(reason)
     return {n: s if s.kind == "array" else replace(s, dim=layout.text_dim(n)) for n, s in sorted(specs.items())}
 
 
-def unfit(specs: Mapping[str, ArraySpec], seen: Mapping[str, Seen]) -> dict[str, Array]:
+def unfit(specs: Mapping[str, ArraySpec], seen: Mapping[str, FieldStats]) -> dict[str, Array]:
     """Return which samples have another kind, or other sizes, of a field than a cache holds; of read fields alone.
 
     Shapes:
@@ -218,7 +222,7 @@ def unfit(specs: Mapping[str, ArraySpec], seen: Mapping[str, Seen]) -> dict[str,
     return found
 
 
-def shape_said(spec: ArraySpec) -> str:
+def describe_shape(spec: ArraySpec) -> str:
     """Return the sizes that a cache holds of a field, "[n, 259, 3]", or "text", "JSON"."""
     if spec.kind != "array":
         return "JSON" if spec.kind == "json" else spec.kind
@@ -249,17 +253,20 @@ def _refused(name: str, spec: ArraySpec) -> str:
     return ""
 
 
-def _around(name: str, specs: Mapping[str, ArraySpec]) -> list[str]:
+def _enclosing_fields(name: str, specs: Mapping[str, ArraySpec]) -> list[str]:
     """Return the fields inside which a field lies."""
     return [outer for place, letter in enumerate(name) if letter == "/" and (outer := name[:place]) in specs]
 
 
-def _both(outer: str, inner: str) -> str:
+def _nesting_message(outer: str, inner: str) -> str:
     return f"a cache cannot hold both {outer} and {inner}. Leave one out or rename it: at: in the schema"
 
 
-def estimate(
-    before: Mapping[str, ArraySpec], after: Mapping[str, ArraySpec], seen: Mapping[str, Seen], samples: Samples
+def estimate_sample_bytes(
+    before: Mapping[str, ArraySpec],
+    after: Mapping[str, ArraySpec],
+    seen: Mapping[str, FieldStats],
+    samples: SplitSamples,
 ) -> int:
     """Return the bytes of a median sample behind the transforms.
 
@@ -289,7 +296,7 @@ def estimate(
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class BuildPlan:
     """Everything that decides the bytes of a cache.
 
     Args:
@@ -299,18 +306,18 @@ class Plan:
         k: samples per shard.
         per_task: shards of one task.
         codec: what the chunks of the fields go through.
-        left_out: a sentence for each field that is left out, see `without_odd`.
+        left_out: a sentence for each field that is left out, see `without_unstorable`.
         as_read: the fields whose axes no step changes.
     """
 
     split: str
-    samples: Samples
+    samples: SplitSamples
     specs: dict[str, ArraySpec]
     k: int
     per_task: int = 1
     codec: Codec = PLAIN
     left_out: Sequence[str] = ()
-    as_read: frozenset[str] = frozenset()
+    unchanged_axes: frozenset[str] = frozenset()
 
     @property
     def shards(self) -> int:
@@ -345,7 +352,7 @@ class Plan:
         first = size = 0
         for g in range(1, self.shards + 1):
             size += sizes[g - 1]
-            full = g - first >= self.per_task and self._again(g, points or {}) <= size * _AGAIN
+            full = g - first >= self.per_task and self._again(g, points or {}) <= size * _MOST_REREAD
             if full or g == self.shards:
                 yield [list(range(i, min(g, i + self.per_task))) for i in range(first, g, self.per_task)]
                 first, size = g, 0
@@ -373,8 +380,10 @@ class Plan:
         return tick._replace(files=tick.files + len(parts), nbytes=tick.nbytes + nbytes, samples=tick.samples + samples)
 
 
-def cut(split: str, samples: Samples, specs: dict[str, ArraySpec], sample_bytes: int, codec: Codec = PLAIN) -> Plan:
+def make_plan(
+    split: str, samples: SplitSamples, specs: dict[str, ArraySpec], sample_bytes: int, codec: Codec = PLAIN
+) -> BuildPlan:
     """Return the plan: shards of about 64 MiB, tasks of about 256 MiB of source."""
     k = layout.samples_per_shard(sample_bytes, specs.values())
     typical = int(np.median(samples.nbytes[samples.readable])) if samples.readable.any() else 1
-    return Plan(split, samples, specs, k, max(1, SOURCE_BYTES // max(1, k * typical)), codec)
+    return BuildPlan(split, samples, specs, k, max(1, SOURCE_BYTES // max(1, k * typical)), codec)

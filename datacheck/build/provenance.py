@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.build.plan import Plan
+from datacheck.build.plan import BuildPlan
 from datacheck.build.shard import MOST_REASON
 from datacheck.cache import layout
 from datacheck.errors import StorageError
@@ -23,19 +23,19 @@ from datacheck.model.sample import ArraySpec
 from datacheck.runtime import fsops, numerics
 from datacheck.runtime.beneath import read_file
 from datacheck.runtime.hashing import digest_bytes, digest_parts
-from datacheck.workers.wire import Room, decode, encode, text
+from datacheck.workers.wire import FrameLimits, decode, encode, text
 
 Array = np.ndarray[Any, Any]
 
 _DIGEST = 32  # hex digits
 _MOST_BYTES = 1 << 30  # of a shard of a million samples; far more than a real one has
-_ROOM = Room(_MOST_BYTES, 20_000_000, _MOST_BYTES, _MOST_BYTES)
+_DECODE_LIMITS = FrameLimits(_MOST_BYTES, 20_000_000, _MOST_BYTES, _MOST_BYTES)
 _MOST_LENGTH = 1 << 40  # rows of one sample, bytes of its origin: a million of them still add up to an int64
 _HEX = re.compile(f"[0-9a-f]{{{_DIGEST}}}")
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
+class ShardRecord:
     """One finished shard of all fields.
 
     Shapes:
@@ -71,10 +71,10 @@ class Record:
     numerics: str = field(default_factory=numerics.digest)
 
 
-_NAMES = {one.name for one in fields(Record)}
+_NAMES = {one.name for one in fields(ShardRecord)}
 
 
-def write(folder: Path, record: Record) -> list[Any]:
+def write(folder: Path, record: ShardRecord) -> list[Any]:
     """Write a record to ``folder/<g>``, its digest behind it; return [g, size, xxh3_128].
 
     Notes:
@@ -86,17 +86,17 @@ def write(folder: Path, record: Record) -> list[Any]:
     return [record.g, sum(map(len, parts)), digest]
 
 
-def read(folder: Path, g: int, size: int, digest: str) -> Record | None:
+def read(folder: Path, g: int, size: int, digest: str) -> ShardRecord | None:
     """Return the record of shard `g`, or None where it is not there or not what `write` answered for.
 
     Raises:
         StorageError: the operating system refuses.
     """
-    data = _proven(folder / str(g))
+    data = _read_verified(folder / str(g))
     return None if data is None or (len(data), digest_bytes(data)) != (size, digest) else _record(data, g)
 
 
-def found(folder: Path, g: int) -> Record | None:
+def saved_record(folder: Path, g: int) -> ShardRecord | None:
     """Return the record of shard `g` that a run before wrote, or None where there is none to go on with.
 
     It may be torn, damaged, or of an environment that makes something else of numbers.
@@ -104,11 +104,11 @@ def found(folder: Path, g: int) -> Record | None:
     Raises:
         StorageError: the operating system refuses.
     """
-    data = _proven(folder / str(g))
+    data = _read_verified(folder / str(g))
     return None if data is None else _record(data, g)
 
 
-def _proven(path: Path) -> bytes | None:
+def _read_verified(path: Path) -> bytes | None:
     try:
         data = read_file(path, _MOST_BYTES)
     except FileNotFoundError:
@@ -117,14 +117,14 @@ def _proven(path: Path) -> bytes | None:
         if error.errno == errno.EFBIG:
             msg = f"{path}: {error.strerror}. It is no record of a shard: delete it, and run the same command again."
             raise StorageError(msg) from error
-        raise fsops.refused(error, path) from error
+        raise fsops.as_storage_error(error, path) from error
     data, digest = data[:-_DIGEST], data[-_DIGEST:]
     return data if digest_bytes(data).encode() == digest else None
 
 
-def _record(data: bytes, g: int) -> Record | None:
+def _record(data: bytes, g: int) -> ShardRecord | None:
     try:
-        said = decode(data, room=_ROOM)
+        said = decode(data, room=_DECODE_LIMITS)
         if said.keys() != _NAMES or said["numerics"] != numerics.digest():  # of another version, of another NumPy
             return None
         if said["g"] != g:  # its name is outside of its digest
@@ -132,12 +132,12 @@ def _record(data: bytes, g: int) -> Record | None:
         for what in ("files", "whole"):
             said[what] = {name: (count, digest) for name, (count, digest) in said[what].items()}
         said["reasons"] = [(place, why) for place, why in said["reasons"]]
-        return Record(**said)
+        return ShardRecord(**said)
     except (struct.error, AttributeError, LookupError, TypeError, ValueError, RecursionError):  # another version's
         return None
 
 
-def fits(found: Record, plan: Plan) -> bool:
+def fits(found: ShardRecord, plan: BuildPlan) -> bool:
     """Tell whether a record is of a shard of this plan; its digest does not say who wrote it.
 
     Notes:
@@ -149,7 +149,7 @@ def fits(found: Record, plan: Plan) -> bool:
         return False
 
 
-def _is_of(found: Record, plan: Plan) -> bool:
+def _is_of(found: ShardRecord, plan: BuildPlan) -> bool:
     part, specs = plan.shard(found.g), plan.specs
     count = max(0, part.stop - part.start)
     per_sample = [(found.made, "?"), (found.digest, "<u8"), (found.origin_lengths, "<i8")]
@@ -175,7 +175,7 @@ def _is_reason(place: Any, why: Any, count: int) -> bool:
     return type(place) is int and 0 <= place < count and text(why) and len(why) <= MOST_REASON
 
 
-def _are_chunks(found: Record, name: str, spec: ArraySpec, plan: Plan, count: int) -> bool:
+def _are_chunks(found: ShardRecord, name: str, spec: ArraySpec, plan: BuildPlan, count: int) -> bool:
     """Tell whether a field's files and inner chunks are of the number and the sizes that its rows come to."""
     if spec.dim is None:
         grid = layout.fixed_grid(spec, len(plan.samples), plan.k)

@@ -15,12 +15,12 @@ from typing import Any, Literal, Protocol
 
 from datacheck.build import staging
 from datacheck.cache import Cache, layout, open_cache
-from datacheck.cache.bucket import ATTEMPT, Bucket, commit_of, newest_buckets
-from datacheck.cache.concurrent_map import alongside
+from datacheck.cache.bucket import ATTEMPT, Bucket, commit_document, newest_buckets
+from datacheck.cache.concurrent_map import concurrent_map
 from datacheck.cache.find import newest_caches
 from datacheck.cache.manifest import Manifest, read_manifest
 from datacheck.cache.objects import Objects, parse_url
-from datacheck.cache.parsing import most_bytes, parsed
+from datacheck.cache.parsing import most_bytes, parse_document
 from datacheck.cache.store import is_url, open_store
 from datacheck.errors import CorruptionError, LostStagingError, NondeterministicBuildError, StorageError, UsageError
 from datacheck.runtime import folders, fsops
@@ -54,14 +54,14 @@ def publish(folder: Path, target: Path, manifest: Manifest) -> Literal["new", "t
             if error.errno == errno.ENOENT:
                 msg = f"{folder}: another builder took this build over. Run the same command again."
                 raise LostStagingError(msg) from error
-            raise fsops.refused(error, target) from error
+            raise fsops.as_storage_error(error, target) from error
         try:
             theirs = read_manifest(open_store(target))
         except (CorruptionError, UsageError):  # damaged since this build began
             with contextlib.suppress(FileNotFoundError):
                 set_aside(target, target.parent)
             return publish(folder, target, manifest)
-        agree(folder, target, target.parent, manifest, theirs)
+        check_same(folder, target, target.parent, manifest, theirs)
         came = "theirs"
     else:
         fsops.sync_directory(folder.parent)
@@ -110,7 +110,7 @@ def acknowledge(target: Path) -> None:
     fsops.sync_directory(target.parent)  # the names above have been since `staging.claimed`
 
 
-def agree(folder: Path, target: Path | str, place: Path, ours: Manifest, theirs: Manifest) -> None:
+def check_same(folder: Path, target: Path | str, place: Path, ours: Manifest, theirs: Manifest) -> None:
     """Raise unless two caches hold the same.
 
     Args:
@@ -122,7 +122,7 @@ def agree(folder: Path, target: Path | str, place: Path, ours: Manifest, theirs:
     Raises:
         NondeterministicBuildError: they differ.
     """
-    path = differing(ours, theirs)
+    path = first_difference(ours, theirs)
     if path is None:
         return
     aside = set_aside(folder, place)
@@ -133,7 +133,7 @@ def agree(folder: Path, target: Path | str, place: Path, ours: Manifest, theirs:
     raise NondeterministicBuildError(msg)
 
 
-def differing(ours: Manifest, theirs: Manifest) -> str | None:
+def first_difference(ours: Manifest, theirs: Manifest) -> str | None:
     """Return the first file in which two caches differ, or None where they hold the same.
 
     Notes:
@@ -174,14 +174,14 @@ def set_aside(folder: Path, place: Path, name: str = "") -> Path:
             if error.errno == errno.ENOENT and not folder.exists():
                 raise
             if error.errno != errno.ENOENT or not tries:
-                raise fsops.refused(error, folder) from error
+                raise fsops.as_storage_error(error, folder) from error
         else:
             break
     return aside
 
 
-Came = Literal["new", "theirs"]
-Sent = Callable[[int, int], None]  # bytes so far, in all
+PublishOutcome = Literal["new", "theirs"]
+UploadProgress = Callable[[int, int], None]  # bytes so far, in all
 
 _ATTEMPT = "attempt"  # beside what is uploaded: where it goes
 _DIGEST = "xxh3"  # what an object was stored with: of its bytes
@@ -215,7 +215,7 @@ class Target(Protocol):
     def settle(self) -> None:
         """Make sure of a cache that is there already, and remove what builders of it left that are gone."""
 
-    def publish(self, folder: Path, manifest: Manifest, sent: Sent) -> Came:
+    def publish(self, folder: Path, manifest: Manifest, sent: UploadProgress) -> PublishOutcome:
         """Make the finished cache in `folder` the one that is there; "theirs" where another builder was faster.
 
         Raises:
@@ -249,11 +249,11 @@ def target_of(out: Path | str, where: tuple[str, str, str], building: Path | Non
         building: the folder in which caches for a URL grow; None: in the user's folder for such things.
     """
     if is_url(out):
-        return InBucket("/".join([str(out).rstrip("/"), *where]), (building or _default()) / where[0] / where[1])
+        return BucketTarget("/".join([str(out).rstrip("/"), *where]), (building or _default()) / where[0] / where[1])
     path = Path(out, *where)
     for folder in (path.parents[1], path.parents[0]):
         folders.check_real(folder, ", or name another folder: --out DIR")
-    return InFolder(path)
+    return FolderTarget(path)
 
 
 def _default() -> Path:
@@ -261,7 +261,7 @@ def _default() -> Path:
     return Path(said if os.path.isabs(said) else Path.home() / ".cache") / "datacheck" / "staging"  # noqa: PTH117
 
 
-class InFolder:
+class FolderTarget:
     """A folder of caches; see `Target`."""
 
     def __init__(self, path: Path) -> None:
@@ -293,14 +293,14 @@ class InFolder:
     def settle(self) -> None:
         """See `Target`."""
         acknowledge(self.path)  # who renamed it may not have come so far
-        staging.sweep(self.place, self.path.name)
+        staging.remove_abandoned(self.place, self.path.name)
 
-    def publish(self, folder: Path, manifest: Manifest, sent: Sent) -> Came:
+    def publish(self, folder: Path, manifest: Manifest, sent: UploadProgress) -> PublishOutcome:
         """See `Target`."""
         return publish(folder, self.path, manifest)
 
 
-class InBucket:
+class BucketTarget:
     """A place in an object store; see `Target`."""
 
     def __init__(self, url: str, place: Path) -> None:
@@ -332,9 +332,9 @@ class InBucket:
 
     def settle(self) -> None:
         """See `Target`."""
-        staging.sweep(self.place, self.path.rpartition("/")[2])
+        staging.remove_abandoned(self.place, self.path.rpartition("/")[2])
 
-    def publish(self, folder: Path, manifest: Manifest, sent: Sent) -> Came:
+    def publish(self, folder: Path, manifest: Manifest, sent: UploadProgress) -> PublishOutcome:
         """See `Target`."""
         attempt, known = self._attempt(folder.parent / _ATTEMPT)
         raw = (folder / layout.MANIFEST).read_bytes()
@@ -342,11 +342,11 @@ class InBucket:
             self._upload(folder, manifest, f"{self._bucket.prefix}/{attempt}", sent, known=known)
         except UsageError as error:  # the bucket is gone: what was made is kept
             raise StorageError(str(error)) from None
-        came = self._commit(attempt, commit_of(attempt, raw))
+        came = self._commit(attempt, commit_document(attempt, raw))
         if came == attempt:
             return "new"
         try:
-            agree(folder, self.path, self.place, manifest, read_manifest(Bucket(self.path)))
+            check_same(folder, self.path, self.place, manifest, read_manifest(Bucket(self.path)))
         finally:
             with contextlib.suppress(StorageError):  # what is left costs space, and is never read
                 mine = self._objects.sizes(f"{self._bucket.prefix}/{attempt}")
@@ -355,7 +355,7 @@ class InBucket:
 
     def _attempt(self, file: Path) -> tuple[str, bool]:
         """Return the attempt to which this build is uploaded, and whether a run before has begun to."""
-        said = _noted(file)
+        said = _read_note(file)
         if said.get("url") == self.path and ATTEMPT.fullmatch(str(said.get("attempt"))):
             return str(said["attempt"]), True
         attempt = uuid.uuid4().hex
@@ -364,7 +364,7 @@ class InBucket:
 
     # ------------------------------------------------------------------------------------------ files
 
-    def _upload(self, folder: Path, manifest: Manifest, prefix: str, sent: Sent, *, known: bool) -> None:
+    def _upload(self, folder: Path, manifest: Manifest, prefix: str, sent: UploadProgress, *, known: bool) -> None:
         """Put every file of the cache below `prefix`, its manifest last; what is there already is not sent again."""
         files = {path: manifest.files[path] for path in manifest.files}
         for path in (layout.BUILD, layout.MANIFEST):
@@ -373,7 +373,7 @@ class InBucket:
         there = self._there(prefix, files) if known else set()
         total, done = sum(size for size, _ in files.values()), sum(files[path][0] for path in there)
         todo = sorted(files.keys() - there - {layout.MANIFEST}, key=lambda path: (-files[path][0], path))
-        puts = alongside(lambda path: self._put(folder, prefix, path, files[path][1]), todo, _ALONGSIDE)
+        puts = concurrent_map(lambda path: self._put(folder, prefix, path, files[path][1]), todo, _ALONGSIDE)
         for path, _ in zip(todo, puts, strict=True):
             done += files[path][0]
             sent(done, total)
@@ -431,8 +431,8 @@ class InBucket:
         raise StorageError(msg)
 
 
-def _noted(file: Path) -> dict[str, Any]:
+def _read_note(file: Path) -> dict[str, Any]:
     try:
-        return parsed(read_file(file, most_bytes(file.name)))
+        return parse_document(read_file(file, most_bytes(file.name)))
     except (OSError, ValueError):
         return {}

@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 
 from datacheck.build import fingerprint, provenance, publish, staging
-from datacheck.build.builder import complete, prepare
+from datacheck.build.builder import finish_build, prepare
 from datacheck.build.fingerprint import explain
-from datacheck.build.job import Job, digests
-from datacheck.build.plan import Plan
-from datacheck.build.provenance import Record
+from datacheck.build.job import BuildJob, digests
+from datacheck.build.plan import BuildPlan
+from datacheck.build.provenance import ShardRecord
 from datacheck.build.staging import Staging
 from datacheck.cache import layout
-from datacheck.cache.damage import changed
+from datacheck.cache.damage import changed_files
 from datacheck.cache.find import find_builds, newest_caches
-from datacheck.cache.manifest import Manifest, Place, read_manifest
-from datacheck.cache.parsing import parsed
+from datacheck.cache.manifest import CacheFiles, Manifest, read_manifest
+from datacheck.cache.parsing import parse_document
 from datacheck.cache.problem import Problem
-from datacheck.cache.shard_maps import HeldRows
+from datacheck.cache.shard_maps import MemoryRows
 from datacheck.cache.sharded_array import StoredArray, chunk_sizes, table_bytes
 from datacheck.cache.store import Store, open_store
 from datacheck.cache.verify import verify
@@ -49,12 +49,12 @@ from datacheck.runtime.machine import usable_cpus
 Array = np.ndarray[Any, Any]
 Files = Mapping[str, tuple[int, str]]
 
-_LOST = (DatacheckError, OSError, ValueError, LookupError, TypeError)
+_READ_ERRORS = (DatacheckError, OSError, ValueError, LookupError, TypeError)
 
 
 def salvage(
-    cache: Path, files: Files, intact: Collection[str], plan: Plan, stage: Staging, kept: Mapping[int, Record]
-) -> dict[int, Record]:
+    cache: Path, files: Files, intact: Collection[str], plan: BuildPlan, stage: Staging, kept: Mapping[int, ShardRecord]
+) -> dict[int, ShardRecord]:
     """Link the shards of a damaged cache that are whole into an unfinished build; return the records of finished ones.
 
     Args:
@@ -69,16 +69,16 @@ def salvage(
         A shard is taken where the files of all its fields are whole and every table still knows all its samples. Each
         is read once more, behind its link. Where links are refused it is copied.
     """
-    found = _Found(cache, files, frozenset(intact), plan)
+    found = _DamagedCache(cache, files, frozenset(intact), plan)
     with ThreadPoolExecutor(min(8, usable_cpus())) as threads:
         records = dict(zip(found.whole(), threads.map(lambda g: found.take(stage, g), found.whole()), strict=True))
     return {g: one for g, one in {**kept, **records}.items() if one is not None}
 
 
-class _Found:
-    def __init__(self, cache: Path, files: Files, intact: frozenset[str], plan: Plan) -> None:
+class _DamagedCache:
+    def __init__(self, cache: Path, files: Files, intact: frozenset[str], plan: BuildPlan) -> None:
         self._cache, self._files, self._intact, self._plan = cache, files, intact, plan
-        self._place = Place(open_store(cache), files, mapped=False, verify="manifest")
+        self._place = CacheFiles(open_store(cache), files, mapped=False, verify="manifest")
         self._sound = np.ones(len(plan.samples), bool)  # the samples that every table still knows
         self._made = self._of_samples(layout.sample_path("made"), "bool")
         self._digest = self._of_samples(layout.sample_path("digest"), "uint64")
@@ -97,7 +97,7 @@ class _Found:
     def _file(self, name: str, g: int) -> str:
         return f"{layout.field_path(name)}/{self._grid(name).shard_file(g)}"
 
-    def take(self, stage: Staging, g: int) -> Record | None:
+    def take(self, stage: Staging, g: int) -> ShardRecord | None:
         """Link the files of shard `g` and write its record; None where something of it is lost meanwhile."""
         found = self._found(stage, g)
         if found is None or not provenance.fits(found, self._plan):
@@ -106,7 +106,7 @@ class _Found:
         provenance.write(stage.records, found)
         return found
 
-    def _found(self, stage: Staging, g: int) -> Record | None:
+    def _found(self, stage: Staging, g: int) -> ShardRecord | None:
         files, chunks, sizes = {}, {}, {}
         for name in self._plan.specs:
             try:
@@ -148,12 +148,12 @@ class _Found:
             hasher.update(file.read())
         return head, hasher.hexdigest(), chunks
 
-    def _record(self, g: int, files: Any, chunks: Any, sizes: Any) -> Record:
+    def _record(self, g: int, files: Any, chunks: Any, sizes: Any) -> ShardRecord:
         part, samples = self._plan.shard(g), self._plan.samples
         made, ends = self._made[part], self._ends[part]
         first = int(self._ends[part.start - 1]) if part.start else 0
         refused = np.flatnonzero(samples.readable[part] & ~made).tolist()
-        return Record(
+        return ShardRecord(
             g, made, self._digest[part], {name: values[part] for name, values in self._present.items()},
             {dim: values[part] for dim, values in self._lengths.items()}, files, chunks, sizes,
             self._origins[first : int(ends[-1])], np.diff(ends, prepend=first),
@@ -163,8 +163,8 @@ class _Found:
     @cached_property
     def _reasons(self) -> Mapping[str, str]:
         """Why samples were not made, as far as ``build.json`` still says."""
-        with suppress(*_LOST):
-            return {str(k): str(v) for k, v in parsed(self._place.store.read(layout.BUILD))["not_made"].items()}
+        with suppress(*_READ_ERRORS):
+            return {str(k): str(v) for k, v in parse_document(self._place.store.read(layout.BUILD))["not_made"].items()}
         return {}
 
     # ------------------------------------------------------------------------------------------ tables
@@ -175,8 +175,8 @@ class _Found:
     @cached_property
     def _rows(self) -> Mapping[str, int]:
         """The rows of a shard of each ragged dimension: as the root says, else as the lengths do."""
-        with suppress(*_LOST):
-            return layout.Root.of(parsed(self._place.read(layout.ZARR))).dims
+        with suppress(*_READ_ERRORS):
+            return layout.Root.of(parse_document(self._place.read(layout.ZARR))).dims
         parts = [self._plan.shard(g) for g in range(self._plan.shards)]
         fullest = {dim: max(int(n[part].sum()) for part in parts) for dim, n in self._lengths.items()}
         dims = self._plan.dims.items()
@@ -204,7 +204,7 @@ class _Found:
 
     def _bytes(self, path: str) -> int:
         """Return the bytes that a table's file has: more rows of one byte it cannot hold."""
-        with suppress(*_LOST):
+        with suppress(*_READ_ERRORS):
             return max(0, self._place.store.size(f"{path}/{layout.table_grid('uint8', 1).shard_file(0)}") or 0)
         return 0
 
@@ -213,9 +213,9 @@ class _Found:
         grid = layout.table_grid(dtype, rows)
         good = np.ones(rows, bool)
         file = f"{path}/{grid.shard_file(0)}"
-        with suppress(*_LOST):
+        with suppress(*_READ_ERRORS):
             raw = self._place.store.read(file, table_bytes(dtype, rows))  # once: what is believed is what was checked
-            held, values = HeldRows(grid, raw), np.empty(grid.shape, np.dtype(dtype).newbyteorder("<"))
+            held, values = MemoryRows(grid, raw), np.empty(grid.shape, np.dtype(dtype).newbyteorder("<"))
             held.span(0, rows, values)
             if file not in self._intact or digest_bytes(raw) != self._files[file][1]:
                 array = StoredArray(self._place, path, layout.array_document(grid, {}), lambda *_: "")
@@ -232,7 +232,7 @@ _TRIES = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Repaired:
+class RepairedCache:
     """A cache that was looked at, and mended where it had to be.
 
     Args:
@@ -251,8 +251,13 @@ class Repaired:
 
 
 def repair_caches(
-    jobs: Sequence[Job], out: Path, *, workers: int = 1, scheduler: str | None = None, progress: Progress | None = None
-) -> list[Repaired]:
+    jobs: Sequence[BuildJob],
+    out: Path,
+    *,
+    workers: int = 1,
+    scheduler: str | None = None,
+    progress: Progress | None = None,
+) -> list[RepairedCache]:
     """Check the caches of some splits byte by byte, and make anew what is damaged.
 
     Args:
@@ -277,10 +282,10 @@ def repair_caches(
         where = out / jobs[0].pipeline if jobs else out
         msg = f"{where}: no cache of these data. Build it: datacheck cache build"
         raise UsageError(msg)
-    return [_repaired(job, place, workers, scheduler, progress) for job, place in found]
+    return [_repair(job, place, workers, scheduler, progress) for job, place in found]
 
 
-def _cache_of(job: Job, out: Path) -> Path | None:
+def _cache_of(job: BuildJob, out: Path) -> Path | None:
     """Return the cache that a job is the build of, or None where the split has no cache at all.
 
     Raises:
@@ -307,21 +312,23 @@ def _cache_of(job: Job, out: Path) -> Path | None:
     raise UsageError(ManyLines.of([msg, *(f"    {line}" for line in told[:_SHOWN] + more)]))
 
 
-def _repaired(job: Job, target: Path, workers: int, scheduler: str | None, progress: Progress | None) -> Repaired:
-    damaged, problems, manifest, intact = _examined(target)
+def _repair(
+    job: BuildJob, target: Path, workers: int, scheduler: str | None, progress: Progress | None
+) -> RepairedCache:
+    damaged, problems, manifest, intact = _examine(target)
     if not problems:
         publish.acknowledge(target)  # who renamed it may not have come so far
-        return Repaired(target, [])
+        return RepairedCache(target, [])
     plan, steps, inputs = prepare(job)
-    with staging.claimed(target.parent, target.name) as stage:
+    with staging.claim(target.parent, target.name) as stage:
         kept = salvage(target, manifest.files, intact, plan, stage, stage.kept(plan))
-        folder, done = complete(job, plan, steps, inputs, stage, kept, None, workers, scheduler, progress)
-        _agree(folder, target, done.manifest, manifest, intact)
+        folder, done = finish_build(job, plan, steps, inputs, stage, kept, None, workers, scheduler, progress)
+        _check_repaired(folder, target, done.manifest, manifest, intact)
         moved = publish.replace(folder, target, done.manifest, damaged)
-    return Repaired(target, problems, plan.shards, plan.shards - len(kept), moved)
+    return RepairedCache(target, problems, plan.shards, plan.shards - len(kept), moved)
 
 
-def _examined(target: Path) -> tuple[os.stat_result, list[Problem], Manifest, set[str]]:
+def _examine(target: Path) -> tuple[os.stat_result, list[Problem], Manifest, set[str]]:
     """Return which folder a cache is, what is wrong with it, what its manifest says, and which files are what it says.
 
     Raises:
@@ -334,7 +341,7 @@ def _examined(target: Path) -> tuple[os.stat_result, list[Problem], Manifest, se
         with suppress(FileNotFoundError):
             folder = target.stat()
             try:
-                found = _looked_at(target)
+                found = _find_damage(target)
             except (OSError, DatacheckError):
                 if os.path.samestat(folder, target.stat()):
                     raise
@@ -345,8 +352,8 @@ def _examined(target: Path) -> tuple[os.stat_result, list[Problem], Manifest, se
     raise UsageError(msg)
 
 
-def _looked_at(target: Path) -> tuple[list[Problem], Manifest, set[str]]:
-    """See `_examined`.
+def _find_damage(target: Path) -> tuple[list[Problem], Manifest, set[str]]:
+    """See `_examine`.
 
     Notes:
         Of a damaged manifest what is left counts (its `digest` is "" then): an entry and a file that agree prove each
@@ -360,13 +367,13 @@ def _looked_at(target: Path) -> tuple[list[Problem], Manifest, set[str]]:
     if not any(problem.file == layout.MANIFEST for problem in problems):
         manifest = read_manifest(store)
         return problems, manifest, set(manifest.files) - {problem.file for problem in problems}
-    manifest = Manifest(_left(store), "", "")
+    manifest = Manifest(_manifest_entries(store), "", "")
     listed = dict(store.files())
     whole = [path for path, (size, _) in manifest.files.items() if listed.get(path) == size]
-    return problems, manifest, set(whole) - set(changed(store, manifest, whole))
+    return problems, manifest, set(whole) - set(changed_files(store, manifest, whole))
 
 
-def _left(store: Store) -> dict[str, tuple[int, str]]:
+def _manifest_entries(store: Store) -> dict[str, tuple[int, str]]:
     """Return the entries of files that can be found in a damaged manifest."""
     if dict(store.files()).get(layout.MANIFEST, -1) < 0:  # a link or a pipe is never opened
         return {}
@@ -392,13 +399,13 @@ def _is_escaped(text: bytes, place: int) -> bool:
     return (place - first) % 2 == 1
 
 
-def _agree(folder: Path, target: Path, made: Manifest, said: Manifest, intact: set[str]) -> None:
+def _check_repaired(folder: Path, target: Path, made: Manifest, said: Manifest, intact: set[str]) -> None:
     """Raise unless a repaired cache is what the damaged one was."""
     if not said.digest:  # only what is proven counts
         known = {path: entry for path, entry in made.files.items() if path in intact}
         made = replace(made, files=known)
         said = replace(made, files={path: said.files[path] for path in known})
-    differing = publish.differing(made, said)
+    differing = publish.first_difference(made, said)
     if differing is not None:
         aside = publish.set_aside(folder, target.parent, target.name)
         msg = (

@@ -19,13 +19,13 @@ import orjson
 
 from datacheck.build import provenance
 from datacheck.build.finish import NOT_MADE
-from datacheck.build.plan import Plan
-from datacheck.build.provenance import Record
+from datacheck.build.plan import BuildPlan
+from datacheck.build.provenance import ShardRecord
 from datacheck.build.shard_worker import shard_file
 from datacheck.build.staging import Staging
 from datacheck.cache import layout
-from datacheck.cache.manifest import Place, lease
-from datacheck.cache.parsing import parsed
+from datacheck.cache.manifest import CacheFiles, reader_lock
+from datacheck.cache.parsing import parse_document
 from datacheck.cache.sharded_array import table_bytes
 from datacheck.cache.store import open_store
 from datacheck.errors import DatacheckError, OutOfSpaceError, StorageError, SyncFailedError
@@ -57,7 +57,9 @@ class Reuse:
     lost: list[int] = field(default_factory=list)
 
 
-def find_earlier(folders: Sequence[Path], recipe: str, plan: Plan, files: Sequence[Sequence[File]]) -> Earlier | None:
+def find_reusable(
+    folders: Sequence[Path], recipe: str, plan: BuildPlan, files: Sequence[Sequence[File]]
+) -> ReusableCache | None:
     """Return the first of these caches that is made by the same recipe and can be asked, or None.
 
     Args:
@@ -68,25 +70,25 @@ def find_earlier(folders: Sequence[Path], recipe: str, plan: Plan, files: Sequen
     """
     for folder in folders:
         with suppress(*_UNUSABLE):
-            place = Place.of_files(open_store(folder))
-            if parsed(place.read(layout.INPUTS))["recipe"] == recipe and _as_here(place):
-                return Earlier(folder, plan, files)
+            place = CacheFiles.of_files(open_store(folder))
+            if parse_document(place.read(layout.INPUTS))["recipe"] == recipe and _has_same_numerics(place):
+                return ReusableCache(folder, plan, files)
     return None
 
 
-def _as_here(place: Place) -> bool:
+def _has_same_numerics(place: CacheFiles) -> bool:
     """Tell whether a cache was not made where numbers come out otherwise; one that does not say so is believed."""
-    return bool(_build(place).get("numerics", numerics.results()) == numerics.results())
+    return bool(_build(place).get("numerics", numerics.computation_digest()) == numerics.computation_digest())
 
 
-def _build(place: Place) -> dict[str, Any]:
+def _build(place: CacheFiles) -> dict[str, Any]:
     """Return what ``build.json`` says: it may be absent, and nothing guards it."""
     with suppress(*_UNUSABLE):
-        return parsed(place.store.read(layout.BUILD))
+        return parse_document(place.store.read(layout.BUILD))
     return {}
 
 
-class Earlier:
+class ReusableCache:
     """An earlier cache of the same recipe, held against a plan.
 
     Shapes:
@@ -104,10 +106,10 @@ class Earlier:
         Opens no shard of a field, so a cache with damaged or missing shards can be asked for the others.
     """
 
-    def __init__(self, folder: Path, plan: Plan, files: Sequence[Sequence[File]]) -> None:
+    def __init__(self, folder: Path, plan: BuildPlan, files: Sequence[Sequence[File]]) -> None:
         self.folder, self.reuse, self._plan = folder, Reuse(folder), plan
-        self._lease = lease(folder) if machine.is_local(folder) else None  # `cache gc` leaves it alone
-        self._place = Place.of_files(open_store(folder))
+        self._lease = reader_lock(folder) if machine.is_local(folder) else None  # `cache gc` leaves it alone
+        self._place = CacheFiles.of_files(open_store(folder))
         self._root = layout.Root.of(self._json(layout.ZARR))
         self._made = self._table(layout.sample_path("made"), "bool")
         self._digests = self._table(layout.sample_path("digest"), "<u8")
@@ -124,7 +126,7 @@ class Earlier:
     # ------------------------------------------------------------------------------------------ reading
 
     def _json(self, path: str) -> dict[str, Any]:
-        return parsed(self._place.read(path))
+        return parse_document(self._place.read(path))
 
     def _table(self, path: str, dtype: str) -> Array:
         """Return a table, checked, with the rows that fill its last inner chunk."""
@@ -184,7 +186,7 @@ class Earlier:
     # ------------------------------------------------------------------------------------------ whole shards
 
     @contextmanager
-    def linking(self, stage: Staging, todo: Iterable[int]) -> Iterator[Callable[[], dict[int, Record]]]:
+    def linking(self, stage: Staging, todo: Iterable[int]) -> Iterator[Callable[[], dict[int, ShardRecord]]]:
         """Give an unfinished build the shards that it would make again, and read them while it makes the others.
 
         Args:
@@ -206,21 +208,21 @@ class Earlier:
         linked = [pair for pair in pairs if self._linked(stage, *pair)]
         threads = ThreadPoolExecutor(_READERS)
         try:
-            read = [threads.submit(self._proven, stage, *pair) for pair in linked]
+            read = [threads.submit(self._verified_record, stage, *pair) for pair in linked]
 
-            def records() -> dict[int, Record]:
+            def records() -> dict[int, ShardRecord]:
                 found = {one.g: one for future in read if (one := future.result()) is not None}
                 self.reuse.linked += len(found)
                 lost = [g for g, _ in pairs if g not in found]
                 stage.drop_linked(self._plan, lost)
-                self.lose(lost)
+                self.note_lost(lost)
                 return found
 
             yield records
         finally:
             threads.shutdown(cancel_futures=True)
 
-    def lose(self, shards: Sequence[int]) -> None:
+    def note_lost(self, shards: Sequence[int]) -> None:
         """Note that these shards of the plan cannot have what the earlier cache should have given."""
         for g in shards:
             self.numbers[self._plan.shard(g)] = -1
@@ -246,7 +248,7 @@ class Earlier:
                 return False
         return True
 
-    def _proven(self, stage: Staging, g: int, before: int) -> Record | None:
+    def _verified_record(self, stage: Staging, g: int, before: int) -> ShardRecord | None:
         """Write and return the record of a shard that is linked; None where its bytes are not those that were written.
 
         Raises:
@@ -260,7 +262,7 @@ class Earlier:
         provenance.write(stage.records, found)
         return found
 
-    def _record(self, linked: Path, g: int, before: int) -> Record | None:
+    def _record(self, linked: Path, g: int, before: int) -> ShardRecord | None:
         part = slice(before * self._root.shard_samples, (before + 1) * self._root.shard_samples)
         files, chunks, sizes, ragged = {}, {}, {}, {}
         for (name, spec), (source, target) in zip(self._plan.specs.items(), self._files(g, before), strict=True):
@@ -279,7 +281,7 @@ class Earlier:
                 files[name], ragged[name] = (size - len(index), head), (size, digest)
         texts = [text if ok else b"" for text, ok in zip(self._origins[part], self._readable[part], strict=True)]
         refused = np.flatnonzero(self._readable[part] & ~self._made[part]).tolist()
-        return Record(
+        return ShardRecord(
             g, self._made[part], self._digests[part], {n: mask[part] for n, mask in self._present.items()},
             {dim: lengths[part] for dim, lengths in self._lengths.items()}, files, chunks, sizes,
             np.frombuffer(b"".join(texts), np.uint8), np.array([len(text) for text in texts], np.int64),
@@ -308,7 +310,7 @@ class Earlier:
             return None
         return {"made": [places[made].tolist(), numbers[places[made]].tolist()], "refused": refused}
 
-    def gave(self, shards: Iterable[int]) -> None:
+    def note_copied(self, shards: Iterable[int]) -> None:
         """Note that what `copies` says of these shards was copied."""
         for g in shards:
             numbers = self.numbers[self._plan.shard(g)]

@@ -29,7 +29,7 @@ _SMALL, _AT_ONCE = 1 << 13, 1024  # bytes of a sample and its frames, samples: j
 _NOT_CANONICAL = re.compile(rb"[0-9][eE]|0\.0000|-0\.0")
 
 
-class Room:
+class BufferPool:
     """Memory that one shard after another uses: fresh pages cost more than filling them."""
 
     def __init__(self) -> None:
@@ -56,8 +56,8 @@ class Shard:
         room: memory of earlier shards, which are written by now.
     """
 
-    def __init__(self, keys: Sequence[str], specs: Mapping[str, ArraySpec], room: Room | None = None) -> None:
-        self._room = room or Room()
+    def __init__(self, keys: Sequence[str], specs: Mapping[str, ArraySpec], room: BufferPool | None = None) -> None:
+        self._room = room or BufferPool()
         self.keys = keys
         self.specs = dict(sorted(specs.items()))
         self.made = np.zeros(len(keys), bool)
@@ -78,7 +78,7 @@ class Shard:
     def refuse(self, key: str, reason: str) -> None:
         """Note why a sample cannot be made."""
         if key in self._place:
-            self.reasons[self._place[key]] = _told(reason)
+            self.reasons[self._place[key]] = _storable_reason(reason)
 
     def put(self, block: Block, *, ours: bool = False) -> None:
         """Take the samples of a block that are as the specs say; note a reason for each of the others.
@@ -97,7 +97,7 @@ class Shard:
         places = np.array([self._place[key] for key in block.keys], dtype=np.int64)
         reasons = self._unfit_samples(columns)
         if reasons:
-            self.reasons |= {int(places[i]): _told(reason) for i, reason in reasons.items()}
+            self.reasons |= {int(places[i]): _storable_reason(reason) for i, reason in reasons.items()}
             good = np.array([i for i in range(len(places)) if i not in reasons], dtype=np.int64)
             places, columns = places[good], {name: column.take(good) for name, column in columns.items()}
         for name, column in columns.items():
@@ -127,11 +127,11 @@ class Shard:
                     return f"{name}: missing"
                 continue
             if column.kind != spec.kind:
-                return f"{name}: found {_what(column.kind)} where the cache holds {_what(spec.kind)}"
+                return f"{name}: found {_kind_words(column.kind)} where the cache holds {_kind_words(spec.kind)}"
             shape = ["n" if column.lengths is not None else None, *column.values.shape[1:]]
             wanted = ["n", *spec.item] if spec.dim is not None else ["n", *spec.item[1:]] if spec.item else [None]
             if shape != wanted:
-                return f"{name}: shape {_shows(shape)} does not fit {_shows(self._wanted(spec))}"
+                return f"{name}: shape {_shape_text(shape)} does not fit {_shape_text(self._wanted(spec))}"
         return ""
 
     def _wanted(self, spec: ArraySpec) -> list[Any]:
@@ -185,7 +185,7 @@ class Shard:
         if spec.dim is None or column.lengths is None:
             in_row = _consecutive(places)
             values = column.values.reshape(len(places), *spec.item)
-            if ours and in_row and len(places) == len(self.keys) and _lasting(column.values, spec.dtype):
+            if ours and in_row and len(places) == len(self.keys) and _is_owned(column.values, spec.dtype):
                 self._fixed[name] = values
             else:
                 where = slice(int(places[0]), int(places[-1]) + 1) if in_row else places
@@ -194,7 +194,7 @@ class Shard:
             self._parts[name].append((places, column))
             self._lengths[spec.dim][places] = column.lengths
 
-    def close(self) -> Rows:
+    def close(self) -> PackedRows:
         """Return the packed rows; nothing can be added any more."""
         for place in np.flatnonzero(~self.made):
             self.reasons.setdefault(int(place), "the source did not give it")
@@ -207,7 +207,7 @@ class Shard:
                 values[name][gaps] = layout.fill_array(spec.dtype, ())
             else:
                 values[name] = self._packed(name, spec, starts[spec.dim])
-        return Rows(self, values, self._lengths, starts)
+        return PackedRows(self, values, self._lengths, starts)
 
     def _packed(self, name: str, spec: ArraySpec, starts: Array) -> Array:
         chunk = layout.chunk_rows(spec.item_bytes)
@@ -226,7 +226,7 @@ class Shard:
         return values
 
 
-class Rows:
+class PackedRows:
     """The packed rows of a shard.
 
     Shapes:
@@ -280,22 +280,22 @@ def _consecutive(places: Array) -> bool:
     return len(places) > 0 and bool((np.diff(places) == 1).all())
 
 
-def _lasting(values: Array, dtype: str) -> bool:
+def _is_owned(values: Array, dtype: str) -> bool:
     """Tell whether memory can be written as it is: a map of a file would still change with the file."""
     flags = values.flags
     return bool(values.dtype == _little(dtype) and flags.owndata and flags.c_contiguous and flags.writeable)
 
 
-def _told(reason: str) -> str:
+def _storable_reason(reason: str) -> str:
     """Return a reason as a record takes it: a step may say anything."""
     return storable([reason])[0][:MOST_REASON]
 
 
-def _what(kind: str) -> str:
+def _kind_words(kind: str) -> str:
     return {"array": "an array", "text": "text", "json": "JSON"}[kind]
 
 
-def _shows(shape: Sequence[Any]) -> str:
+def _shape_text(shape: Sequence[Any]) -> str:
     return "[" + ", ".join(str(n) for n in shape if n is not None) + "]"
 
 

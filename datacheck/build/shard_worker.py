@@ -17,14 +17,14 @@ import orjson
 
 from datacheck import transforms
 from datacheck.build import provenance
-from datacheck.build.provenance import Record
-from datacheck.build.shard import Room, Shard
+from datacheck.build.provenance import ShardRecord
+from datacheck.build.shard import BufferPool, Shard
 from datacheck.cache import Cache, layout, open_cache
 from datacheck.cache.codec import Codec
 from datacheck.errors import DatacheckError, MissingDependencyError, StorageError, UsageError
-from datacheck.model.row_keys import of_runs
+from datacheck.model.row_keys import keys_from_runs
 from datacheck.model.sample import ArraySpec, Block, Column, Origin
-from datacheck.plugins import find_in
+from datacheck.plugins import add_module_folders
 from datacheck.runtime import fsops, numerics
 from datacheck.runtime.hashing import digest_parts, digest_value, digests64
 from datacheck.schema.model import Schema
@@ -38,12 +38,15 @@ Array = np.ndarray[Any, Any]
 Beat = Callable[[int], None]
 
 
-def _of_shards(answer: list[list[Any]], task: Mapping[str, Any]) -> bool:
+def _is_record_list(answer: list[list[Any]], task: Mapping[str, Any]) -> bool:
     return sorted(g for g, *_ in answer) == sorted(order["g"] for order in task["items"])
 
 
 @answers(
-    [(natural, natural, text)], _of_shards, raises=(UsageError, StorageError, MissingDependencyError), of_items=True
+    [(natural, natural, text)],
+    _is_record_list,
+    raises=(UsageError, StorageError, MissingDependencyError),
+    of_items=True,
 )
 def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
     """Make the shards of a task (see `parallel.run_task`).
@@ -52,7 +55,7 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
         task: schema (`Schema.as_dict`), root, roots, steps (`Transform.as_dict`), identities (digest of each step as it
             was when the build was planned), paths (folders of user functions), specs (by field), codec (in words),
             samples (in the split), k, folder (of the unfinished cache; None: nothing is written but records), records
-            (their folder), again (see `pieces`; may be missing), items: one per shard: number, keys (`as_runs`), reads
+            (their folder), again (see `read_blocks`; may be missing), items: one per shard: number, keys (`as_runs`), reads
             (`Item.as_dict` with keys, files with size, times and digest), copies (`Earlier.copies`, or None); earlier
             (the cache that these are of, or ""), numerics (what was
             `numerics.measured` where the build was planned).
@@ -68,16 +71,16 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
         OutOfSpaceError: the disk is full.
         StorageError: this machine makes something else of numbers, or does not see the folders.
     """
-    source, steps = opened(task)
+    source, steps = load_task(task)
     specs = {name: spec_from(data) for name, data in task["specs"].items()}
-    rooms, again = (Room(), Room()), task.get("again", False)
+    rooms, again = (BufferPool(), BufferPool()), task.get("again", False)
     done: list[Future[list[Any]]] = []
     lost: list[list[Any]] = []
     earlier: Cache | None = None
     with ThreadPoolExecutor(1) as disk:  # which takes one shard while the next is made
         for place, order in enumerate(task["items"]):
             beat(place)
-            shard = Shard(of_runs(order["keys"]), specs, rooms[len(done) % 2])
+            shard = Shard(keys_from_runs(order["keys"]), specs, rooms[len(done) % 2])
             try:
                 if order["copies"] is not None:
                     earlier = earlier or open_cache(
@@ -89,25 +92,25 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
                 continue
             _fill(shard, source, steps, order["reads"], lambda _: beat(place), again=again)  # noqa: B023  called at once
             for read in order["reads"]:
-                _unchanged(source, read["files"])
+                _check_unchanged(source, read["files"])
             if done:
                 done[-1].result()  # it may have failed, and the next shard needs its room
-            done.append(disk.submit(_written, shard, order["g"], task))
+            done.append(disk.submit(_write_shard, shard, order["g"], task))
         return [written.result() for written in done] + lost
 
 
-def opened(task: Mapping[str, Any]) -> tuple[Source, list[Transform]]:
+def load_task(task: Mapping[str, Any]) -> tuple[Source, list[Transform]]:
     """Return what reads the samples of a task, and its steps; see `write_shards`."""
-    numerics.agree(task["numerics"])
+    numerics.check_same(task["numerics"])
     root, roots = Path(task["root"]), {name: Path(path) for name, path in task["roots"].items()}
-    _in_sight(root, *roots.values(), Path(task["records"]))
-    find_in(task["paths"])
+    _check_folders(root, *roots.values(), Path(task["records"]))
+    add_module_folders(task["paths"])
     steps = [transforms.step(entry) for entry in task["steps"]]
-    _as_planned(steps, task["identities"])
+    _check_steps(steps, task["identities"])
     return open_source(Schema.model_validate(task["schema"]), root, roots), steps
 
 
-def _in_sight(*folders: Path) -> None:
+def _check_folders(*folders: Path) -> None:
     """Raise unless this machine has the folders of the build."""
     for folder in folders:
         if not folder.is_dir():
@@ -118,7 +121,7 @@ def _in_sight(*folders: Path) -> None:
             raise StorageError(msg)
 
 
-def _as_planned(steps: Sequence[Transform], identities: Sequence[str]) -> None:
+def _check_steps(steps: Sequence[Transform], identities: Sequence[str]) -> None:
     for one, planned in zip(steps, identities, strict=True):
         if digest_value(one.identity()) != planned:
             name = next(iter(one.as_dict()))
@@ -169,7 +172,7 @@ def _fill(
     more = {
         read["item"]["path"]: [path for path, *_ in read["files"] if path != read["item"]["path"]] for read in reads
     }
-    for found in pieces(source, reads, alive, again=again):
+    for found in read_blocks(source, reads, alive, again=again):
         if isinstance(found, Unread):
             shard.refuse(found.key, f"{found.code} {found.reason}")
             continue
@@ -182,7 +185,7 @@ def _fill(
             shard.origins[key] = origin_text(origin, more.get(origin.file, ()))
 
 
-def pieces(
+def read_blocks(
     source: Source, reads: Sequence[Mapping[str, Any]], alive: Callable[[int], None], *, again: bool
 ) -> Iterator[Block | Unread]:
     """Yield what is read of files.
@@ -214,7 +217,7 @@ def origin_text(origin: Origin, more: Sequence[str] = ()) -> str:
     return orjson.dumps([main, *({"file": file} for file in more)], option=orjson.OPT_SORT_KEYS).decode()
 
 
-def _unchanged(source: Source, files: Sequence[Sequence[Any]]) -> None:
+def _check_unchanged(source: Source, files: Sequence[Sequence[Any]]) -> None:
     """Raise unless every file still is what the scan saw: looked at after reading, so that no change slips through.
 
     Args:
@@ -230,7 +233,7 @@ def _unchanged(source: Source, files: Sequence[Sequence[Any]]) -> None:
             raise UsageError(msg)
 
 
-def _written(shard: Shard, g: int, task: Mapping[str, Any]) -> list[Any]:
+def _write_shard(shard: Shard, g: int, task: Mapping[str, Any]) -> list[Any]:
     """Write the files of shard `g`, then its record."""
     rows = shard.close()
     files, chunks, sizes = {}, {}, {}
@@ -250,7 +253,7 @@ def _written(shard: Shard, g: int, task: Mapping[str, Any]) -> list[Any]:
             path = Path(task["folder"], layout.field_path(name), shard_file(g, spec))
             fsops.write_file(path, parts, mode=mode)
     texts = [shard.origins.get(key, "").encode() for key in shard.keys]
-    done = Record(
+    done = ShardRecord(
         g, shard.made, rows.sample_digests(), shard.present, rows.lengths, files, chunks, sizes,
         np.frombuffer(b"".join(texts), np.uint8), np.array([len(text) for text in texts], np.int64),
         [(place, shard.reasons[place]) for place in sorted(shard.reasons)],

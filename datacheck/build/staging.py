@@ -26,8 +26,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from datacheck.build import provenance
-from datacheck.build.plan import Plan
-from datacheck.build.provenance import Record
+from datacheck.build.plan import BuildPlan
+from datacheck.build.provenance import ShardRecord
 from datacheck.build.shard_worker import shard_file
 from datacheck.cache import layout
 from datacheck.cache.manifest import OUTSIDE
@@ -75,7 +75,7 @@ class Staging:
         self.shards, self.records = self.work / "shards", self.work / "records"
         self.linked, self._whole = self.work / "linked", self.work / "whole"
 
-    def kept(self, plan: Plan) -> dict[int, Record]:
+    def kept(self, plan: BuildPlan) -> dict[int, ShardRecord]:
         """Make every folder that tasks write into; return the record of each shard that is finished already.
 
         Notes:
@@ -98,15 +98,15 @@ class Staging:
                 fsops.remove_file(folder / file)
         return kept
 
-    def drop_linked(self, plan: Plan, shards: Iterable[int]) -> None:
+    def drop_linked(self, plan: BuildPlan, shards: Iterable[int]) -> None:
         """Remove the linked files of shards that are made again."""
         for g in shards:
             for name, spec in plan.specs.items():
                 fsops.remove_file(self.linked / layout.field_path(name) / shard_file(g, spec))
 
-    def _finished(self, plan: Plan, g: int) -> Record | None:
+    def _finished(self, plan: BuildPlan, g: int) -> ShardRecord | None:
         try:
-            found = provenance.found(self.records, g)
+            found = provenance.saved_record(self.records, g)
         except StorageError:
             return None
         if found is None or not provenance.fits(found, plan):
@@ -147,7 +147,7 @@ class Staging:
             if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
                 _renamed(path, self.linked / field / name)
 
-    def leave(self, error: BaseException) -> None:
+    def keep_or_remove(self, error: BaseException) -> None:
         """Keep what is finished for the next run, or remove all of it, as the error has it.
 
         Raises:
@@ -193,7 +193,7 @@ def _holds(path: Path, size: int, digest: str, *, longer: bool) -> bool:
 
 
 @contextlib.contextmanager
-def claimed(place: Path, key: str) -> Iterator[Staging]:
+def claim(place: Path, key: str) -> Iterator[Staging]:
     """Give a build a folder of its own, with the work of builders of this key that are gone.
 
     Args:
@@ -213,11 +213,11 @@ def claimed(place: Path, key: str) -> Iterator[Staging]:
     folders.check_real(building, " and run the same command again")
     staging = Staging(building / f"{key}.{uuid.uuid4().hex}")
     with contextlib.ExitStack() as stack:
-        since = stack.enter_context(_owned(staging.folder))
+        since = stack.enter_context(_lock_folder(staging.folder))
         _clear(building, key)
         for left in _abandoned(building, key, since):
             if _is_work(left):
-                with contextlib.suppress(OSError), folders.opened(left) as held:
+                with contextlib.suppress(OSError), folders.open_folder(left) as held:
                     fsops.rename(left / _WORK, staging.work, held)  # another was faster, or we have some work already
             discard(left)
         with fsops.guarded(staging.work):
@@ -225,13 +225,13 @@ def claimed(place: Path, key: str) -> Iterator[Staging]:
         try:
             yield staging
         except BaseException as error:
-            staging.leave(error)
+            staging.keep_or_remove(error)
             raise
         discard(staging.folder)
 
 
 @contextlib.contextmanager
-def _owned(folder: Path) -> Iterator[float | None]:
+def _lock_folder(folder: Path) -> Iterator[float | None]:
     """Make a folder that others see only when it is locked, and say that it is in use as long as it is.
 
     Returns:
@@ -304,7 +304,7 @@ def is_gone(owner: Path, since: float | None) -> bool:
     return True
 
 
-def sweep(place: Path, key: str) -> None:
+def remove_abandoned(place: Path, key: str) -> None:
     """Remove what builders of this key left that are gone: its cache is there."""
     building = place / layout.BUILDING
     if folders.is_real(building):
@@ -374,4 +374,4 @@ def _renamed(source: Path, target: Path) -> None:
     try:
         fsops.rename(source, target)
     except OSError as error:
-        raise fsops.refused(error, source) from error
+        raise fsops.as_storage_error(error, source) from error

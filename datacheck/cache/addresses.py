@@ -13,8 +13,8 @@ import numpy as np
 
 _MAP_FIXED = 0x10  # the same on Linux and macOS; the mmap module does not name it
 _PROT_NONE = 0
-_WILL_NEED = 3  # madvise: the same on Linux and macOS
-_FAILED = ctypes.c_void_p(-1).value
+_MADV_WILLNEED = 3  # madvise: the same on Linux and macOS
+_MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 def _libc() -> Any:
@@ -28,7 +28,7 @@ def _libc() -> Any:
     return libc
 
 
-class Range:
+class AddressRange:
     """A reserved range of addresses; unmapped when no array looks at it any more."""
 
     def __init__(self, size: int) -> None:
@@ -41,7 +41,7 @@ class Range:
 
     def _map(self, address: int | None, size: int, protection: int, flags: int, file: int) -> int:
         got = self._libc.mmap(address, size, protection, flags, file, 0)
-        if got is None or got == _FAILED:
+        if got is None or got == _MAP_FAILED:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         return int(got)
 
@@ -56,7 +56,7 @@ class Range:
     def will_need(self, offset: int, size: int) -> None:
         """Ask the system to read what is mapped there ahead; it may not."""
         first = offset // mmap.PAGESIZE * mmap.PAGESIZE
-        self._libc.madvise(self.address + first, offset + size - first, _WILL_NEED)
+        self._libc.madvise(self.address + first, offset + size - first, _MADV_WILLNEED)
 
 
 def map_file(path: Path, size: int) -> memoryview:
@@ -65,7 +65,7 @@ def map_file(path: Path, size: int) -> memoryview:
     Raises:
         OSError: there is no such file, or the operating system grants no (further) map.
     """
-    span = Range(size)
+    span = AddressRange(size)
     with path.open("rb", buffering=0) as file:
         span.place(0, size, file.fileno())
     mapped: np.ndarray[Any, Any] = np.asarray(span)

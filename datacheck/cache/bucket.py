@@ -14,17 +14,17 @@ from functools import cached_property
 
 from datacheck.cache import layout
 from datacheck.cache.objects import PART_BYTES, Objects, parse_url
-from datacheck.cache.parsing import most_bytes, parsed
-from datacheck.cache.shards import Shards
+from datacheck.cache.parsing import most_bytes, parse_document
+from datacheck.cache.shards import ShardCache
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.runtime.hashing import Digester, canonical_json, digest_bytes
 
 ATTEMPT = re.compile(r"[0-9a-f]{32}")
 _DEPTH = 3  # root / pipeline / split / key
-_ALONGSIDE = 4  # parts of a file that is read whole
+_CONCURRENT_FETCHES = 4  # parts of a file that is read whole
 
 
-def commit_of(attempt: str, manifest: bytes) -> bytes:
+def commit_document(attempt: str, manifest: bytes) -> bytes:
     """Return what ``commit.json`` says: the attempt, and the digest of its manifest as a file."""
     return canonical_json({"attempt": attempt, "format": layout.FORMAT, "manifest": digest_bytes(manifest)})
 
@@ -47,10 +47,10 @@ class Bucket:
         self.objects = Objects(place)
         self.where = f"{place}/{self.prefix}".rstrip("/")
         self._held: dict[str, bytes] = {}
-        self._shards: Shards | None = None
+        self._shards: ShardCache | None = None
         self._listed: Mapping[str, tuple[int, str]] = {}
 
-    def keep(self, shards: Shards, files: Mapping[str, tuple[int, str]]) -> None:
+    def keep(self, shards: ShardCache, files: Mapping[str, tuple[int, str]]) -> None:
         """See `Store`: those of fields, once one of their samples is asked for."""
         self._shards, self._listed = shards, files
 
@@ -63,7 +63,7 @@ class Bucket:
             CorruptionError: the commit is not what was written.
             UsageError: it is of a newer format.
         """
-        return commit_at(self.objects, self.prefix)
+        return read_commit(self.objects, self.prefix)
 
     @cached_property
     def _committed(self) -> dict[str, str] | None:
@@ -76,7 +76,7 @@ class Bucket:
             return f"{self.prefix}/{self._committed['attempt']}/".lstrip("/")
         above, _, name = self.prefix.rpartition("/")
         if ATTEMPT.fullmatch(name):
-            committed = commit_at(self.objects, above)
+            committed = read_commit(self.objects, above)
             if committed is None or committed["attempt"] != name:
                 msg = f"{self.where}: an attempt that was not committed, so this is no finished cache"
                 raise UsageError(msg)
@@ -120,25 +120,25 @@ class Bucket:
 
     def parts(self, wanted: Sequence[tuple[str, int, int]]) -> list[memoryview]:
         """See `Store`."""
-        near = {path: self._near(path) for path in dict.fromkeys(path for path, _, _ in wanted)}
-        far = iter(self._fetched([one for one in wanted if near[one[0]] is None]))
+        near = {path: self._local_shard(path) for path in dict.fromkeys(path for path, _, _ in wanted)}
+        far = iter(self._fetch_parts([one for one in wanted if near[one[0]] is None]))
         found = [(near[path], start, size) for path, start, size in wanted]
         return [next(far) if shard is None else shard[start : start + size] for shard, start, size in found]
 
-    def _near(self, path: str) -> memoryview | None:
+    def _local_shard(self, path: str) -> memoryview | None:
         """Return a shard that is kept here."""
         if self._shards is None or not path.startswith("fields/") or layout.shard_of(path) is None:
             return None
         size, digest = self._listed[path]
         return self._shards.get(digest, size, lambda: self.pieces(path, size))
 
-    def _fetched(self, wanted: Sequence[tuple[str, int, int]]) -> list[memoryview]:
+    def _fetch_parts(self, wanted: Sequence[tuple[str, int, int]]) -> list[memoryview]:
         return self.objects.parts([(self._base + path, start, size) for path, start, size in wanted])
 
     def read_into(self, path: str, start: int, view: memoryview) -> None:
         """See `Store`; an index of a shard is no reason to fetch the shard."""
         if len(view):
-            view[:] = self._fetched([(path, start, len(view))])[0]
+            view[:] = self._fetch_parts([(path, start, len(view))])[0]
 
     def pieces(self, path: str, size: int) -> Iterator[memoryview]:
         """Yield the first `size` bytes of a file, in order.
@@ -146,10 +146,10 @@ class Bucket:
         Raises:
             CorruptionError: it ends before.
         """
-        step = PART_BYTES * _ALONGSIDE
+        step = PART_BYTES * _CONCURRENT_FETCHES
         for start in range(0, size, step):
             ends = range(start, min(size, start + step), PART_BYTES)
-            yield from self._fetched([(path, first, min(PART_BYTES, size - first)) for first in ends])
+            yield from self._fetch_parts([(path, first, min(PART_BYTES, size - first)) for first in ends])
 
     def digest(self, path: str) -> str:
         """See `Store`."""
@@ -163,14 +163,14 @@ class Bucket:
         return self._shards is not None and path in self._listed and self._shards.discard(self._listed[path][1])
 
 
-def commit_at(objects: Objects, prefix: str) -> dict[str, str] | None:
+def read_commit(objects: Objects, prefix: str) -> dict[str, str] | None:
     """Return what was committed at a prefix; see `Bucket.commit`."""
     key = f"{prefix}/{layout.COMMIT}".lstrip("/")
     (raw,) = objects.get([key], [most_bytes(layout.COMMIT)])
     if raw is None:
         return None
     try:
-        said = parsed(bytes(raw))
+        said = parse_document(bytes(raw))
         newer = type(said["format"]) is int and said["format"] > layout.FORMAT
         whole = {"attempt": str(said["attempt"]), "manifest": str(said["manifest"])}
         wrong = not all(map(ATTEMPT.fullmatch, whole.values())) or said != whole | {"format": layout.FORMAT}
@@ -200,7 +200,7 @@ def _uncommitted(objects: Objects, prefix: str, depth: int) -> Iterator[str]:
     some = [name for name in folders if ATTEMPT.fullmatch(name)]
     if some:
         try:
-            committed = commit_at(objects, prefix) if layout.COMMIT in names else None
+            committed = read_commit(objects, prefix) if layout.COMMIT in names else None
         except (CorruptionError, UsageError):
             return
         yield from (f"{objects.place}/{prefix}/{name}" for name in some if name != (committed or {}).get("attempt"))
@@ -213,7 +213,7 @@ def _uncommitted(objects: Objects, prefix: str, depth: int) -> Iterator[str]:
 def find_buckets(url: str, depth: int = _DEPTH) -> Iterator[str]:
     """Yield the URLs of the finished caches at and below a URL, sorted; names that begin with a dot are left out."""
     place, prefix = parse_url(url)
-    yield from _found(Objects(place), prefix, depth)
+    yield from _finished_prefixes(Objects(place), prefix, depth)
 
 
 def newest_buckets(url: str) -> list[str]:
@@ -225,11 +225,11 @@ def newest_buckets(url: str) -> list[str]:
     return [path for _, path in sorted(zip(times, found, strict=True), reverse=True)]
 
 
-def _found(objects: Objects, prefix: str, depth: int) -> Iterator[str]:
+def _finished_prefixes(objects: Objects, prefix: str, depth: int) -> Iterator[str]:
     folders, names = objects.below(prefix)
     if {layout.COMMIT, layout.MANIFEST} & set(names):
         yield f"{objects.place}/{prefix}".rstrip("/")
     elif depth:
         for name in folders:
             if not name.startswith(".") and not ATTEMPT.fullmatch(name):
-                yield from _found(objects, f"{prefix}/{name}".lstrip("/"), depth - 1)
+                yield from _finished_prefixes(objects, f"{prefix}/{name}".lstrip("/"), depth - 1)

@@ -11,7 +11,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def alongside(function: Callable[[T], R], items: Iterable[T], count: int) -> Iterator[R]:
+def concurrent_map(function: Callable[[T], R], items: Iterable[T], count: int) -> Iterator[R]:
     """Call a function for every item, so many at a time, and yield what it returns in their order.
 
     Args:

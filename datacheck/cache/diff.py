@@ -19,11 +19,11 @@ Codes = tuple[str, ...]
 _Column = tuple[Array, Array, Array | None]  # see `whole_column`
 
 _AT_ONCE = 1 << 20  # values
-MOST = 250_000  # changes that are held, each of a field of a sample
+MOST_CHANGES = 250_000  # changes that are held, each of a field of a sample
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ValueChange:
     """How one field of one sample differs.
 
     Args:
@@ -71,7 +71,7 @@ class Diff:
     fields: dict[str, tuple[str, str]]
     added: list[str]
     removed: list[str]
-    changed: dict[str, dict[str, Change]]
+    changed: dict[str, dict[str, ValueChange]]
     verdicts: dict[str, tuple[Codes, Codes]]
     unread: int = 0
 
@@ -105,7 +105,7 @@ def diff(a: Cache, b: Cache, fields: Collection[str] | None = None, most: int | 
     both = [key for key in numbers[0] if key in numbers[1]]
     of_a, of_b = (np.array([number[key] for key in both], dtype=np.int64) for number in numbers)
     other = np.ones(len(both), dtype=bool)
-    if alike(a, b):
+    if same_digest_scheme(a, b):
         other = a.digests(of_a) != b.digests(of_b)
     places = np.flatnonzero(other)
     sizes = _sizes(a, b, compared, of_a[places], of_b[places])
@@ -122,7 +122,7 @@ def diff(a: Cache, b: Cache, fields: Collection[str] | None = None, most: int | 
     )
 
 
-def alike(a: Cache, b: Cache) -> bool:
+def same_digest_scheme(a: Cache, b: Cache) -> bool:
     """Tell whether samples of equal values have equal digests in two caches: whether both have the same fields."""
     one, other = ({name: (spec.dtype, spec.item) for name, spec in cache.fields.items()} for cache in (a, b))
     return one == other
@@ -141,11 +141,11 @@ def _fields(a: Cache, b: Cache, fields: Collection[str] | None) -> dict[str, tup
         msg = f"no field {unknown[0]!r}; there are {known}"
         raise UsageError(msg)
     names = sorted({*a.fields, *b.fields} if fields is None else set(fields))
-    said = {name: (_said(a.fields.get(name)), _said(b.fields.get(name))) for name in names}
+    said = {name: (_describe_storage(a.fields.get(name)), _describe_storage(b.fields.get(name))) for name in names}
     return {name: pair for name, pair in said.items() if pair[0] != pair[1]}
 
 
-def _said(spec: ArraySpec | None) -> str:
+def _describe_storage(spec: ArraySpec | None) -> str:
     """Return how a field is stored, in words; optional or not does not matter to who compares."""
     if spec is None:
         return ""
@@ -159,30 +159,30 @@ def _verdicts(a: Cache, b: Cache, keys: list[str]) -> dict[str, tuple[Codes, Cod
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _changed(a: Cache, b: Cache, names: list[str], of_a: Array, of_b: Array) -> Iterator[dict[str, Change]]:
-    """Yield what differs in each pair of samples, in blocks that fit into memory, until `MOST` values differ."""
+def _changed(a: Cache, b: Cache, names: list[str], of_a: Array, of_b: Array) -> Iterator[dict[str, ValueChange]]:
+    """Yield what differs in each pair of samples, in blocks that fit into memory, until `MOST_CHANGES` values differ."""
     held = 0
     for block in blocks(_sizes(a, b, names, of_a, of_b), fields=2 * len(names)):
-        if held >= MOST:
+        if held >= MOST_CHANGES:
             return
         pair = (a, of_a[block]), (b, of_b[block])
-        found: list[dict[str, Change]] = [{} for _ in range(len(pair[0][1]))]
+        found: list[dict[str, ValueChange]] = [{} for _ in range(len(pair[0][1]))]
         for name in names:
             one, other = (whole_column(cache, name, numbers) for cache, numbers in pair)
-            for i in _apart_in(one, other):
-                told = change(_value(one, i), _value(other, i), number=a.fields[name].kind == "array")
+            for i in _differing_samples(one, other):
+                told = compare_values(_value(one, i), _value(other, i), number=a.fields[name].kind == "array")
                 if told is not None:
                     found[i][name] = told
                     held += 1
         yield from found
 
 
-def _apart_in(one: _Column, other: _Column) -> list[int]:
+def _differing_samples(one: _Column, other: _Column) -> list[int]:
     """Return which samples differ in a field, all compared at once: a call for each would take longest."""
     (has, x, ends), (had, y, stops) = one, other
     both = has & had
     if ends is None or stops is None:
-        return np.flatnonzero((has != had) | (both & _unlike(x, y))).tolist()
+        return np.flatnonzero((has != had) | (both & _differing_rows(x, y))).tolist()
     rows, others = np.diff(ends, prepend=0), np.diff(stops, prepend=0)
     both &= rows == others
     if not both.all():
@@ -190,19 +190,19 @@ def _apart_in(one: _Column, other: _Column) -> list[int]:
     size, apart = np.where(both, rows, 0), np.zeros(len(both), bool)
     filled = np.flatnonzero(size)
     if filled.size:
-        apart[filled] = np.logical_or.reduceat(_unlike(x, y), (np.cumsum(size) - size)[filled])
+        apart[filled] = np.logical_or.reduceat(_differing_rows(x, y), (np.cumsum(size) - size)[filled])
     return np.flatnonzero((has != had) | (has & had & (rows != others)) | apart).tolist()
 
 
-def _unlike(x: Array, y: Array) -> Array:
+def _differing_rows(x: Array, y: Array) -> Array:
     """Return which rows of two arrays of one shape and dtype have other bytes, bool (rows)."""
     if not x.size:
         return np.zeros(len(x), bool)
-    found: Array = (_raw(x, len(x)) != _raw(y, len(y))).any(axis=1)
+    found: Array = (_row_bytes(x, len(x)) != _row_bytes(y, len(y))).any(axis=1)
     return found
 
 
-def _raw(values: Array, rows: int) -> Array:
+def _row_bytes(values: Array, rows: int) -> Array:
     """Return the bytes of values, uint8 (rows, bytes of a row)."""
     raw: Array = np.ascontiguousarray(values).reshape(-1).view(np.uint8).reshape(rows, -1)
     return raw
@@ -216,7 +216,7 @@ def _value(of: _Column, i: int) -> Array | None:
     return np.asarray(rows[i]) if ends is None else rows[ends[i - 1] if i else 0 : ends[i]]
 
 
-def change(x: Array | None, y: Array | None, *, number: bool) -> Change | None:
+def compare_values(x: Array | None, y: Array | None, *, number: bool) -> ValueChange | None:
     """Return how two values of a field differ, None where their bytes are equal.
 
     Args:
@@ -224,33 +224,33 @@ def change(x: Array | None, y: Array | None, *, number: bool) -> Change | None:
         number: whether it makes sense to say by how much.
     """
     if x is None or y is None:
-        return None if x is y else Change(None if x is None else x.shape, None if y is None else y.shape)
+        return None if x is y else ValueChange(None if x is None else x.shape, None if y is None else y.shape)
     if x.shape != y.shape:
-        return Change(x.shape, y.shape)
+        return ValueChange(x.shape, y.shape)
     if not x.size:
         return None
-    apart = (_raw(x, x.size) != _raw(y, y.size)).any(axis=1)
+    apart = (_row_bytes(x, x.size) != _row_bytes(y, y.size)).any(axis=1)
     if not apart.any():
         return None
     first = tuple(int(i) for i in np.unravel_index(int(apart.argmax()), x.shape))
     largest, relative = None, None
     if number and x.dtype.kind in "iufc":
-        largest, relative = _largest(x.reshape(-1)[apart], y.reshape(-1)[apart])
-    return Change(x.shape, y.shape, int(apart.sum()), largest, relative, first)
+        largest, relative = _largest_difference(x.reshape(-1)[apart], y.reshape(-1)[apart])
+    return ValueChange(x.shape, y.shape, int(apart.sum()), largest, relative, first)
 
 
-def _largest(x: Array, y: Array) -> tuple[float | None, float | None]:
+def _largest_difference(x: Array, y: Array) -> tuple[float | None, float | None]:
     """Return the largest difference of values that are finite in both, and the largest one relative to the values."""
     parts = [slice(start, start + _AT_ONCE) for start in range(0, len(x), _AT_ONCE)]  # wide numbers need much memory
-    found = [some for part in parts if (some := _apart(x[part], y[part])) is not None]
+    found = [some for part in parts if (some := _finite_difference(x[part], y[part])) is not None]
     if not found:
         return None, None
     apart, share = (max(some) for some in zip(*found, strict=True))
     return min(apart, sys.float_info.max), share  # it has no larger number
 
 
-def _apart(x: Array, y: Array) -> tuple[float, float] | None:
-    """Return `_largest` of some values; None where none is finite in both."""
+def _finite_difference(x: Array, y: Array) -> tuple[float, float] | None:
+    """Return `_largest_difference` of some values; None where none is finite in both."""
     if x.dtype.kind in "iu":  # modulo 2**64 exact, where float64 would not tell 2**62 from its neighbour
         apart = (np.maximum(x, y).astype(np.uint64) - np.minimum(x, y).astype(np.uint64)).astype(np.float64)
         return float(apart.max()), float((apart / np.maximum(np.abs(x.astype(float)), np.abs(y.astype(float)))).max())

@@ -12,7 +12,7 @@ from typing import overload
 from datacheck.cache import layout
 from datacheck.cache.manifest import Verify
 from datacheck.cache.reader import Cache, Io
-from datacheck.cache.shards import Shards
+from datacheck.cache.shards import ShardCache
 from datacheck.cache.store import is_url
 from datacheck.errors import ManyLines, StorageError, UsageError, check_name
 from datacheck.runtime import fsops
@@ -42,7 +42,7 @@ def open_cache(
         StorageError: a disk or server refuses.
         CorruptionError: the cache is not what was written.
     """
-    shards = Shards.asked(shards_in, shards_bytes) if is_url(path) else None
+    shards = ShardCache.from_options(shards_in, shards_bytes) if is_url(path) else None
     return Cache(choose_cache(path, split), verify=verify, io=io, shards=shards)
 
 
@@ -106,10 +106,10 @@ def find_caches(
     check_name(folder)
     try:
         whole = (folder / layout.MANIFEST).is_file()
-        below = [] if whole or not depth else _listed(folder)
+        below = [] if whole or not depth else _list_folders(folder)
     except OSError as error:
         if unlisted is not None:
-            unlisted.append(fsops.refused(error, folder))
+            unlisted.append(fsops.as_storage_error(error, folder))
         return
     if whole:
         yield folder
@@ -118,7 +118,7 @@ def find_caches(
             yield from find_caches(path, depth - 1, unlisted)
 
 
-def find_headless(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
+def find_without_manifest(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
     """Yield the folders at and below one that lie and look like a finished cache, and have lost their manifest."""
     if _has(folder, layout.MANIFEST):
         return
@@ -127,7 +127,7 @@ def find_headless(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
         return
     for path in _folders(folder) if depth else ():
         if not path.name.startswith("."):
-            yield from find_headless(path, depth - 1)
+            yield from find_without_manifest(path, depth - 1)
 
 
 def newest_caches(place: Path) -> list[Path]:
@@ -135,7 +135,7 @@ def newest_caches(place: Path) -> list[Path]:
     return newest_first(find_caches(place, 1))
 
 
-def beside(cache: Path | str) -> tuple[list[Path | str], list[Path | str]]:
+def neighbouring_caches(cache: Path | str) -> tuple[list[Path | str], list[Path | str]]:
     """Return the finished caches in the folder of one: those built before it, and those built later, the newest first.
 
     Args:
@@ -170,7 +170,7 @@ def find_builds(folder: Path) -> Iterator[Path]:
     yield from _inside(folder, layout.BUILDING, _DEPTH)
 
 
-def unfinished_at(where: Path | str) -> list[str]:
+def unfinished_builds(where: Path | str) -> list[str]:
     """Return the unfinished builds at or below a folder or URL, sorted.
 
     Raises:
@@ -225,12 +225,12 @@ def _has(folder: Path, name: str) -> bool:
 
 def _folders(folder: Path) -> list[Path]:
     try:
-        return _listed(folder)
+        return _list_folders(folder)
     except OSError:
         return []
 
 
-def _listed(folder: Path) -> list[Path]:
+def _list_folders(folder: Path) -> list[Path]:
     """Return the folders in a folder, sorted; links are none: a folder that others gave leads nowhere else."""
     try:
         with os.scandir(folder) as entries:

@@ -33,7 +33,7 @@ FINDINGS = "findings.json"
 ZARR = "zarr.json"
 BUILDING = ".building"
 TRASH = ".trash"
-WHOLE = "all"  # the split folder of a dataset without splits
+NO_SPLIT = "all"  # the split folder of a dataset without splits
 
 CHUNK_BYTES = 64 << 10
 SHARD_BYTES = 64 << 20
@@ -55,17 +55,17 @@ _TYPES = {
 
 def field_path(name: str) -> str:
     """Return the array path of a field: ``fields/obs/ee_pos``; characters unsafe in names are percent-encoded."""
-    return "fields/" + _safe(name)
+    return "fields/" + _escape_name(name)
 
 
 def present_path(name: str) -> str:
     """Return the array path of a field's presence mask."""
-    return "present/" + _safe(name)
+    return "present/" + _escape_name(name)
 
 
 def rows_path(dim: str, what: str) -> str:
     """Return the array path of a row table; `what` is "start" or "length"."""
-    return f"rows/{_safe(dim)}/{what}"
+    return f"rows/{_escape_name(dim)}/{what}"
 
 
 def digests_path(array: str) -> str:
@@ -101,11 +101,11 @@ def text_dim(field: str) -> str:
 
 
 @lru_cache(4096)
-def _safe(name: str) -> str:
-    return "/".join(_part(quote(part, safe=" @+=,()[]")) for part in name.split("/"))
+def _escape_name(name: str) -> str:
+    return "/".join(_escape_part(quote(part, safe=" @+=,()[]")) for part in name.split("/"))
 
 
-def _part(said: str) -> str:
+def _escape_part(said: str) -> str:
     """Return a part of a name; what Zarr or a file system takes for something else begins with an escape."""
     if said.strip(".") and said != ZARR and not said.startswith("__"):
         return said
@@ -125,7 +125,7 @@ def zarr_type(dtype: str) -> str:
     return name
 
 
-def type_of(document: Mapping[str, Any]) -> str:
+def parse_dtype(document: Mapping[str, Any]) -> str:
     """Return the dtype of an array, as Zarr v3 spells it: NumPy takes None for float64, and ">f8" and "d" as well.
 
     Raises:
@@ -154,8 +154,8 @@ class Grid:
         if len(self.shape) > AXES:
             msg = f"an array of {len(self.shape):,} axes; a cache has at most {AXES}"
             raise ValueError(msg)
-        _whole(0, *self.shape[:1])
-        _whole(1, *self.item, self.shard, self.chunk)
+        _check_counts(0, *self.shape[:1])
+        _check_counts(1, *self.item, self.shard, self.chunk)
         if not self.shape or self.shard % self.chunk:
             msg = f"shape {self.shape}, cut into {self.shard} and {self.chunk} rows"
             raise ValueError(msg)
@@ -190,7 +190,7 @@ class Grid:
         return ".".join(["c", str(g), *("0" for _ in self.item)])
 
 
-def _whole(least: int, *numbers: Any) -> None:
+def _check_counts(least: int, *numbers: Any) -> None:
     """Raise `ValueError` unless these are counts: what a document says may come from anybody."""
     if not all(type(number) is int and least <= number < _MOST for number in numbers):
         msg = f"{numbers} are not whole numbers of {least} or more"
@@ -301,7 +301,7 @@ class Root:
         key: the fingerprint of the build's inputs, 16 hex digits; also the folder's name.
         pipeline: name of the pipeline.
         schema: name of the schema.
-        split: the split's folder, `WHOLE` for a dataset without splits.
+        split: the split's folder, `NO_SPLIT` for a dataset without splits.
         samples: S, the number of samples, made or not.
         shard_samples: k, the samples of one shard of every field; a power of two.
         dims: R, the rows of one shard, of each ragged dimension of the fields.
@@ -338,8 +338,8 @@ class Root:
             msg = "the dimensions are no object"
             raise TypeError(msg)
         texts = (said["key"], said["pipeline"], said["schema"], said["split"])
-        _whole(0, said["samples"])
-        _whole(1, said["format"], said["shard_samples"], *said["dims"].values())
+        _check_counts(0, said["samples"])
+        _check_counts(1, said["format"], said["shard_samples"], *said["dims"].values())
         named = all(isinstance(text, str) for text in texts) and len(said["key"]) <= _NAME
         if not named or not isinstance(said["windows"], dict | None):
             msg = f"a name is no text, the key has more than {_NAME:,} letters, or the windows are no object"
@@ -411,7 +411,7 @@ def grid_of(document: Mapping[str, Any]) -> tuple[Grid, Codec] | None:
         (sharding,) = document["codecs"]
         chain = sharding["configuration"]
         shape, shard = document["shape"], document["chunk_grid"]["configuration"]["chunk_shape"]
-        grid = Grid(type_of(document), tuple(shape), shard[0], chain["chunk_shape"][0])
+        grid = Grid(parse_dtype(document), tuple(shape), shard[0], chain["chunk_shape"][0])
         codec = Codec.of(chain["codecs"][1:])
         if codec is None:
             return None

@@ -19,12 +19,12 @@ import numpy as np
 import xxhash
 
 from datacheck.cache import layout
-from datacheck.cache.parsing import json_object, size_of
-from datacheck.cache.problem import REPAIR, evicted, shortened
+from datacheck.cache.parsing import json_object, parse_size
+from datacheck.cache.problem import REPAIR, evicted, short_repr
 from datacheck.cache.store import Store, open_store
 from datacheck.errors import CorruptionError, DatacheckError, EvictedError, StorageError, UsageError
 from datacheck.runtime import fsops
-from datacheck.runtime.fsops import Hold
+from datacheck.runtime.fsops import FileLock
 from datacheck.runtime.hashing import canonical_json, digest_bytes
 
 Array = np.ndarray[Any, Any]
@@ -134,11 +134,11 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
         raise UsageError(msg)
     try:
         files = {path: _entry(path, entry) for path, entry in said["files"].items()}
-        size_of(sum(size for size, _ in files.values()))
-        root = _typed(str, said["content_root"])
-        version = _typed(int, version)
+        parse_size(sum(size for size, _ in files.values()))
+        root = _check_type(str, said["content_root"])
+        version = _check_type(int, version)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        what = f"its digest matches, but it is not the manifest of a cache ({shortened(error)})"
+        what = f"its digest matches, but it is not the manifest of a cache ({short_repr(error)})"
         msg = f"{origin}: {what}. Delete the folder."
         raise CorruptionError(msg) from None  # its text holds a name from the cache: see `DatacheckError`
     outside = next((path for path in files if _OUTSIDE.search(path)), None)
@@ -152,13 +152,13 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
 def _entry(path: str, entry: Any) -> tuple[int, str]:
     size, digest = entry
     os.fsencode(path)  # a name that no file can have
-    if _HEX.fullmatch(_typed(str, digest)) is None:  # shards that are kept nearby are files of this name
+    if _HEX.fullmatch(_check_type(str, digest)) is None:  # shards that are kept nearby are files of this name
         msg = f"{digest[:40]!r} where a digest of 32 hexadecimal digits is expected"
         raise ValueError(msg)
-    return size_of(size), digest
+    return parse_size(size), digest
 
 
-def _typed(kind: type[T], value: Any) -> T:
+def _check_type(kind: type[T], value: Any) -> T:
     if type(value) is not kind:  # a bool is an int
         msg = f"{type(value).__name__} where {kind.__name__} is expected"
         raise TypeError(msg)
@@ -177,7 +177,7 @@ Files = Mapping[str, tuple[int, str]]
 
 
 @dataclass(frozen=True)
-class Place:
+class CacheFiles:
     """Where a cache lies and how it is read.
 
     Args:
@@ -193,7 +193,7 @@ class Place:
     verify: Verify
 
     @classmethod
-    def of_files(cls, store: Store) -> Place:
+    def of_files(cls, store: Store) -> CacheFiles:
         """Return a place whose files are read whole.
 
         Raises:
@@ -226,12 +226,12 @@ class Place:
         return CorruptionError(f"{self.store.where}: {what}. {REPAIR}")
 
     @contextlib.contextmanager
-    def sound(self, path: str) -> Iterator[None]:
+    def checked_content(self, path: str) -> Iterator[None]:
         """Fail where what a file of the cache says is not what such a file may say, though it is whole."""
         try:
             yield
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            damage = self._damage(f"{path}: not what a cache of this format holds there ({shortened(error)})")
+            damage = self._damage(f"{path}: not what a cache of this format holds there ({short_repr(error)})")
             raise damage from None  # its text holds a name from the cache: see `DatacheckError`
 
     def read(self, path: str, most: int | None = None) -> bytes:
@@ -259,7 +259,7 @@ class Place:
 _TRIES, _PAUSE_S = 50, 0.02  # a look whether a cache is in use locks its manifest for an instant
 
 
-def lease(folder: Path) -> Hold | None:
+def reader_lock(folder: Path) -> FileLock | None:
     """Return the lock of a reader, or None where there is no manifest, or nothing can be locked.
 
     Args:
@@ -270,7 +270,7 @@ def lease(folder: Path) -> Hold | None:
     """
     for _ in range(_TRIES):
         try:
-            held = _held(folder, shared=True)
+            held = _lock_manifest(folder, shared=True)
         except (FileNotFoundError, StorageError):  # reading the manifest will say what is wrong
             return None
         if held is not None:
@@ -280,17 +280,17 @@ def lease(folder: Path) -> Hold | None:
     raise EvictedError(msg)
 
 
-def exclusive(folder: Path) -> Hold | None:
+def exclusive_lock(folder: Path) -> FileLock | None:
     """Return a lock that no reader shares, or None where one reads the cache, or another removes it.
 
     Raises:
         FileNotFoundError: there is no manifest.
         StorageError: the operating system refuses.
     """
-    return _held(folder, shared=False)
+    return _lock_manifest(folder, shared=False)
 
 
-def _held(folder: Path, *, shared: bool) -> Hold | None:
+def _lock_manifest(folder: Path, *, shared: bool) -> FileLock | None:
     """Lock the manifest that has this path now, and had it when it was locked: folders change places."""
     path = folder / layout.MANIFEST
     for _ in range(_TRIES):

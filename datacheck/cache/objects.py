@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from datacheck.cache.concurrent_map import alongside
+from datacheck.cache.concurrent_map import concurrent_map
 from datacheck.errors import CorruptionError, DatacheckError, StorageError, UsageError
 from datacheck.plugins import require
 from datacheck.runtime.hashing import digest_value
 from datacheck.workers.budget import Limits
-from datacheck.workers.child import Child, Program
+from datacheck.workers.child import Child, ChildSpec
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -33,12 +33,12 @@ SCHEMES = {  # where their credentials come from
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
     "az": "AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY",
 }
-ALONGSIDE = 16  # requests at a time
+CONCURRENT_REQUESTS = 16  # requests at a time
 PART_BYTES = 8 << 20  # of uploads, and of reads of whole files
 _TIMEOUT_S, _CONNECT_S = 120, 5  # of one request
 _TRIES, _TRYING_S, _PAUSE_S = 8, 60, 5.0  # how often a request is made again, for how long, and the longest pause
 _URL = re.compile(r"(?P<place>[a-z0-9]+://[A-Za-z0-9][A-Za-z0-9._-]+)(?:/(?P<prefix>.*))?", re.DOTALL)
-_HELPER = Program("the program that reads the object store", limited=False, doubted=False)
+_HELPER = ChildSpec("the program that reads the object store", limited=False, doubted=False)
 
 _CONCURRENT_CALLS = {"get", "parts", "attributes"}  # verbs that wait for threads anyway
 _FORKED = [False]  # whether obstore was in use before this process was forked
@@ -144,10 +144,12 @@ class Objects:
 
     def _ask(self, verb: str, *arguments: Any) -> Any:
         if not _FORKED[0]:
-            asked = getattr(_direct(self.place, _environment()), verb)
+            asked = getattr(_obstore_client(self.place, _environment()), verb)
             if verb in _CONCURRENT_CALLS:
                 return asked(*arguments)
-            return next(alongside(lambda some: asked(*some), [arguments], 1))  # obstore itself cannot be interrupted
+            return next(
+                concurrent_map(lambda some: asked(*some), [arguments], 1)
+            )  # obstore itself cannot be interrupted
         task = {"place": self.place, "verb": verb, "arguments": list(arguments)}
         child, talking = _helper(os.getpid())
         with talking:
@@ -168,7 +170,7 @@ def _helper(process: int) -> tuple[Child, threading.Lock]:
 
 def answer(task: dict[str, Any], beat: Any) -> Any:
     """Make the request of a process that cannot; called in the program that `Objects` starts there."""
-    return _sendable(getattr(_direct(task["place"], _environment()), task["verb"])(*task["arguments"]))
+    return _sendable(getattr(_obstore_client(task["place"], _environment()), task["verb"])(*task["arguments"]))
 
 
 def _sendable(value: Any) -> Any:
@@ -202,11 +204,11 @@ def _environment() -> str:
 
 
 @lru_cache(8)
-def _direct(place: str, environment: str) -> _Direct:
-    return _Direct(place)
+def _obstore_client(place: str, environment: str) -> _ObstoreClient:
+    return _ObstoreClient(place)
 
 
-class _Direct:
+class _ObstoreClient:
     """The verbs of `Objects`, by obstore in this process."""
 
     def __init__(self, place: str) -> None:
@@ -216,15 +218,15 @@ class _Direct:
         timeouts = {"timeout": f"{_TIMEOUT_S}s", "connect_timeout": f"{_CONNECT_S}s"}
         pause = {"max_backoff": timedelta(seconds=_PAUSE_S)}
         retries = {"max_retries": _TRIES, "retry_timeout": timedelta(seconds=_TRYING_S), "backoff": pause}
-        self._store = self._asked("", self._opened, timeouts | {"allow_http": plain}, retries)
+        self._store = self._call("", self._open_client, timeouts | {"allow_http": plain}, retries)
 
-    def _opened(self, client: Any, retries: Any) -> Any:
+    def _open_client(self, client: Any, retries: Any) -> Any:
         store = require("obstore.store", "s3")
         return store.from_url(self._place, client_options=client, retry_config=retries)
 
     def get(self, keys: list[str], most: list[int]) -> list[Buffer | None]:
         asked = zip(keys, most, strict=True)
-        return list(alongside(lambda one: self._asked(one[0], self._get, *one), asked, ALONGSIDE))
+        return list(concurrent_map(lambda one: self._call(one[0], self._get, *one), asked, CONCURRENT_REQUESTS))
 
     def _get(self, key: str, most: int) -> Buffer | None:
         try:
@@ -232,9 +234,9 @@ class _Direct:
             if found.meta["size"] <= most:
                 return bytes(found.bytes())
         except FileNotFoundError as error:
-            self._absent(error)
+            self._check_bucket(error)
             return None
-        raise CorruptionError(self._said(key, f"{found.meta['size']:,} bytes; at most {most:,} are read"))
+        raise CorruptionError(self._message(key, f"{found.meta['size']:,} bytes; at most {most:,} are read"))
 
     def parts(self, wanted: list[tuple[str, int, int]]) -> list[Buffer]:
         by_key: dict[str, list[int]] = {}
@@ -245,12 +247,12 @@ class _Direct:
         def fetch(key: str) -> None:
             some = by_key[key]
             starts, sizes = [wanted[i][1] for i in some], [wanted[i][2] for i in some]
-            for i, size, part in zip(some, sizes, self._asked(key, self._parts, key, starts, sizes), strict=True):
+            for i, size, part in zip(some, sizes, self._call(key, self._parts, key, starts, sizes), strict=True):
                 if len(part) != size:
-                    raise CorruptionError(self._said(key, "it ends too early"))
+                    raise CorruptionError(self._message(key, "it ends too early"))
                 found[i] = part
 
-        for _ in alongside(fetch, by_key, ALONGSIDE):
+        for _ in concurrent_map(fetch, by_key, CONCURRENT_REQUESTS):
             pass
         return found
 
@@ -258,53 +260,53 @@ class _Direct:
         try:
             got = self._obstore.get_ranges(self._store, key, starts=starts, lengths=sizes)
         except FileNotFoundError as error:
-            self._absent(error)
-            raise CorruptionError(self._said(key, "it is not there (any more)")) from None
+            self._check_bucket(error)
+            raise CorruptionError(self._message(key, "it is not there (any more)")) from None
         return list(got)
 
     def listed(self, prefix: str) -> list[tuple[str, int, int]]:
-        return self._asked(prefix, self._listed, prefix)  # type: ignore[no-any-return]
+        return self._call(prefix, self._listed, prefix)  # type: ignore[no-any-return]
 
     def _listed(self, prefix: str) -> list[tuple[str, int, int]]:
         try:
             pages = self._obstore.list(self._store, prefix=prefix or None)
             return [(one["path"], one["size"], int(one["last_modified"].timestamp())) for page in pages for one in page]
         except FileNotFoundError as error:
-            self._absent(error)
+            self._check_bucket(error)
             return []
 
     def below(self, prefix: str) -> tuple[list[str], list[str]]:
-        return self._asked(prefix, self._below, prefix)  # type: ignore[no-any-return]
+        return self._call(prefix, self._below, prefix)  # type: ignore[no-any-return]
 
     def _below(self, prefix: str) -> tuple[list[str], list[str]]:
         try:
             found = self._obstore.list_with_delimiter(self._store, prefix=prefix or None)
         except FileNotFoundError as error:
-            self._absent(error)
+            self._check_bucket(error)
             return [], []
         objects = [one["path"] for one in found["objects"]]
         folders, names = ([path.rpartition("/")[2] for path in some] for some in (found["common_prefixes"], objects))
         return sorted(folders), sorted(names)
 
     def attributes(self, keys: list[str]) -> list[dict[str, str] | None]:
-        return list(alongside(lambda key: self._asked(key, self._attributes, key), keys, ALONGSIDE))
+        return list(concurrent_map(lambda key: self._call(key, self._attributes, key), keys, CONCURRENT_REQUESTS))
 
     def _attributes(self, key: str) -> dict[str, str] | None:
         try:
             found = self._obstore.get(self._store, key, options={"head": True})
             return {**found.attributes, "modified": found.meta["last_modified"].isoformat()}
         except FileNotFoundError as error:
-            self._absent(error)
+            self._check_bucket(error)
         return None
 
     def put(self, key: str, data: str, attributes: dict[str, str]) -> None:
-        self._asked(
+        self._call(
             key, self._obstore.put, self._store, key, Path(data),
-            attributes=attributes, chunk_size=PART_BYTES, max_concurrency=ALONGSIDE // 4,
+            attributes=attributes, chunk_size=PART_BYTES, max_concurrency=CONCURRENT_REQUESTS // 4,
         )  # fmt: skip
 
     def create(self, key: str, data: Any) -> bool:
-        return self._asked(key, self._create, key, data)  # type: ignore[no-any-return]
+        return self._call(key, self._create, key, data)  # type: ignore[no-any-return]
 
     def _create(self, key: str, data: Any) -> bool:
         try:
@@ -314,38 +316,38 @@ class _Direct:
         return True
 
     def remove(self, keys: list[str]) -> None:
-        self._asked("", self._remove, keys)
+        self._call("", self._remove, keys)
 
     def _remove(self, keys: list[str]) -> None:
         try:
             self._obstore.delete(self._store, keys)
         except FileNotFoundError as error:
-            self._absent(error)
+            self._check_bucket(error)
 
     # ------------------------------------------------------------------------------------------ refusals
 
-    def _absent(self, error: FileNotFoundError) -> None:
+    def _check_bucket(self, error: FileNotFoundError) -> None:
         """Raise where it is the bucket that is not there."""
         if "<Code>NoSuchBucket" in str(error):
-            raise UsageError(self._said("", "there is no such bucket. Create it, or correct the URL.")) from None
+            raise UsageError(self._message("", "there is no such bucket. Create it, or correct the URL.")) from None
 
-    def _asked(self, key: str, function: Any, *arguments: Any, **options: Any) -> Any:
+    def _call(self, key: str, function: Any, *arguments: Any, **options: Any) -> Any:
         """Call, and say what came of it without what the server wrote: it may repeat what was signed, and by whom."""
         try:
             return function(*arguments, **options)
         except DatacheckError:
             raise
         except (self._obstore.exceptions.BaseError, OSError, ValueError) as error:
-            refusal = self._refused(key, type(error).__name__, str(error))
+            refusal = self._request_error(key, type(error).__name__, str(error))
         raise refusal
 
-    def _refused(self, key: str, kind: str, text: str) -> DatacheckError:
+    def _request_error(self, key: str, kind: str, text: str) -> DatacheckError:
         status, code = re.search(r"status code: (\d{3})", text), re.search(r"<Code>(\w{1,60})</Code>", text)
         told = f"{status[1] if status else 0} {kind} {text}"
         named = (code or status or [kind, kind])[1]
         who = SCHEMES[self._place.partition("://")[0]]
         error, words = next((e, words) for pattern, e, words in _REFUSALS if re.search(pattern, told, re.DOTALL))
-        return error(self._said(key, words.format(named=named, who=who)))
+        return error(self._message(key, words.format(named=named, who=who)))
 
-    def _said(self, key: str, what: str) -> str:
+    def _message(self, key: str, what: str) -> str:
         return f"{self._place}{f'/{key}' if key else ''}: {what}"

@@ -16,7 +16,7 @@ from datacheck.runtime.documents import check_depth, check_values, count_values
 
 DOCUMENT_BYTES = 4 << 20  # zarr.json, inputs.json, commit.json
 SOURCES = 2_500_000  # files that a cache is made of
-_OF_SOURCES = {layout.SOURCES, layout.FINDINGS, layout.BUILD}
+_SOURCE_DOCUMENTS = {layout.SOURCES, layout.FINDINGS, layout.BUILD}
 _BYTES = {layout.MANIFEST: 64 << 20}  # 700,000 files
 VALUES = 8_000_000  # of one JSON document: an empty object takes 3 bytes in the file and 72 in memory
 LEVELS = 254  # of a value of a JSON field: what orjson writes
@@ -35,12 +35,12 @@ ABSENT_TABLE_BYTES = 16 << 20  # the same of a table, which is read as a whole
 
 def most_bytes(path: str) -> int:
     """Return how many bytes a JSON document of a cache may have."""
-    return 512 << 20 if path in _OF_SOURCES else _BYTES.get(path, DOCUMENT_BYTES)
+    return 512 << 20 if path in _SOURCE_DOCUMENTS else _BYTES.get(path, DOCUMENT_BYTES)
 
 
 def most_values(path: str) -> int:
     """Return how many values a JSON document of a cache may have."""
-    return 2 * VALUES if path in _OF_SOURCES else VALUES
+    return 2 * VALUES if path in _SOURCE_DOCUMENTS else VALUES
 
 
 def check_chunk(grid: layout.Grid) -> None:
@@ -75,7 +75,7 @@ def json_object(raw: bytes, most: int = VALUES) -> dict[str, Any]:
     return said
 
 
-def parsed(raw: bytes, path: str = "") -> dict[str, Any]:
+def parse_document(raw: bytes, path: str = "") -> dict[str, Any]:
     """Return the JSON object in `raw`, the document of a cache at `path`.
 
     Raises:
@@ -86,7 +86,7 @@ def parsed(raw: bytes, path: str = "") -> dict[str, Any]:
     return said
 
 
-def size_of(value: Any) -> int:
+def parse_size(value: Any) -> int:
     """Return a number of bytes.
 
     Raises:
@@ -98,20 +98,20 @@ def size_of(value: Any) -> int:
     return value
 
 
-def findings(raw: bytes) -> dict[str, list[str]]:
+def parse_findings(raw: bytes) -> dict[str, list[str]]:
     """Return what ``findings.json`` says: codes by key.
 
     Raises:
         ValueError: it says something else.
     """
-    said = parsed(raw, layout.FINDINGS)
+    said = parse_document(raw, layout.FINDINGS)
     if not all(isinstance(codes, list) and all(isinstance(code, str) for code in codes) for codes in said.values()):
         msg = "not codes by key"
         raise ValueError(msg)
     return said
 
 
-def root_of(document: Mapping[str, Any], files: int) -> layout.Root:
+def parse_root(document: Mapping[str, Any], files: int) -> layout.Root:
     """Return what the root group says.
 
     Args:
@@ -131,7 +131,7 @@ def root_of(document: Mapping[str, Any], files: int) -> layout.Root:
     return root
 
 
-STEP_BYTES = 64  # that a step of a window takes besides its values: where it lies, and whether it is padding
+STEP_OVERHEAD_BYTES = 64  # that a step of a window takes besides its values: where it lies, and whether it is padding
 
 
 def check_sizes(said: Mapping[str, Any] | None, fields: Mapping[str, ArraySpec]) -> None:
@@ -154,7 +154,7 @@ def check_sizes(said: Mapping[str, Any] | None, fields: Mapping[str, ArraySpec])
     before, behind = windows.extent
     steps = {name: max(before + 1 + behind, len(asked)) for name, asked in windows.deltas.items()}
     own = {n: steps.get(n, before + 1 + behind) for n, spec in fields.items() if spec.dim == windows.dim}
-    size = sum(count * (fields[name].item_bytes + STEP_BYTES) for name, count in own.items())
+    size = sum(count * (fields[name].item_bytes + STEP_OVERHEAD_BYTES) for name, count in own.items())
     if size > WINDOW_BYTES:
         msg = f"windows of {size:,} bytes; at most {WINDOW_BYTES:,} are served by default"
         raise ValueError(msg)
@@ -163,7 +163,7 @@ def check_sizes(said: Mapping[str, Any] | None, fields: Mapping[str, ArraySpec])
         raise ValueError(msg)
 
 
-def check_apart(fields: Iterable[str]) -> None:
+def check_no_overlap(fields: Iterable[str]) -> None:
     """Raise `ValueError` where a field lies inside another: an array of Zarr holds no array, and a file no folder."""
     paths = sorted(layout.field_path(name).replace("/", "\0") for name in fields)  # what lies inside comes next
     for outer, inner in pairwise(paths):
@@ -172,7 +172,7 @@ def check_apart(fields: Iterable[str]) -> None:
             raise ValueError(msg)
 
 
-def spec_of(path: str, document: Mapping[str, Any]) -> ArraySpec | None:
+def parse_spec(path: str, document: Mapping[str, Any]) -> ArraySpec | None:
     """Return the spec of a field; None of an array of another kind.
 
     Raises:

@@ -42,7 +42,7 @@ class Problem:
         return said.encode("utf-8", "backslashreplace").decode()  # a file may have any name
 
 
-def fields_said(names: Sequence[str]) -> str:
+def describe_fields(names: Sequence[str]) -> str:
     """Return the names of some fields, the first ten, with commas between them."""
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
@@ -58,7 +58,7 @@ def corrupt(where: str, path: str, what: str) -> CorruptionError:
     return CorruptionError(f"{where}/{path}: {what}. Repair it: datacheck cache repair")
 
 
-def shortened(error: Exception) -> str:
+def short_repr(error: Exception) -> str:
     """Return what an exception says of a document, which may be of any length."""
     said = repr(error)
     return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}..."

@@ -16,13 +16,13 @@ import numpy as np
 import orjson
 
 from datacheck.cache import layout, parsing
-from datacheck.cache.damage import Damage, changed, samples_of
-from datacheck.cache.manifest import Place, Verify, lease, read_manifest
-from datacheck.cache.shard_maps import all_below, parts, runs, sample_numbers
+from datacheck.cache.damage import DamageLocator, changed_files, describe_samples
+from datacheck.cache.manifest import CacheFiles, Verify, read_manifest, reader_lock
+from datacheck.cache.shard_maps import all_below, runs, sample_numbers, split_views
 from datacheck.cache.sharded_array import StoredArray
-from datacheck.cache.shards import Shards
+from datacheck.cache.shards import ShardCache
 from datacheck.cache.store import open_store
-from datacheck.errors import DatacheckError, UsageError, spelled
+from datacheck.errors import DatacheckError, UsageError, escape_controls
 from datacheck.model.sample import ArraySpec
 from datacheck.runtime.documents import check_values, count_json
 from datacheck.runtime.machine import is_local
@@ -41,7 +41,7 @@ class RowTables:
         dims: rows of a shard of each ragged dimension of the fields.
     """
 
-    def __init__(self, place: Place, arrays: Mapping[str, StoredArray], dims: Mapping[str, int]) -> None:
+    def __init__(self, place: CacheFiles, arrays: Mapping[str, StoredArray], dims: Mapping[str, int]) -> None:
         self._place, self._arrays, self._dims = place, arrays, dims
 
     def __contains__(self, dim: str) -> bool:
@@ -65,7 +65,7 @@ class RowTables:
             self._place.fail(f"{layout.rows_path(dim, 'length')}: a length is not between 0 and {most:,} rows")
         return lengths
 
-    def check_apart(self, dim: str, numbers: Array) -> None:
+    def check_no_overlap(self, dim: str, numbers: Array) -> None:
         """Fail where rows belong to several of these samples: each would take memory for them."""
         start, length = self.rows(dim, np.unique(numbers))
         start, length = start[length > 0], length[length > 0]
@@ -100,7 +100,12 @@ class Cache:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, verify: Verify = "touch", io: Io = "auto", shards: Shards | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        verify: Verify = "touch",
+        io: Io = "auto",
+        shards: ShardCache | None = None,
     ) -> None:
         for name, value, known in (("verify", verify, get_args(Verify)), ("io", io, get_args(Io))):
             if value not in known:
@@ -110,13 +115,13 @@ class Cache:
         store = open_store(path)
         self.path: Path | str = store.folder or store.where
         local = store.folder is not None and is_local(store.folder)
-        self._lease = lease(store.folder) if store.folder is not None and local else None
+        self._lease = reader_lock(store.folder) if store.folder is not None and local else None
         self.manifest = read_manifest(store)
         if store.folder is not None and local and self._lease is None:  # it may just have been put there
-            self._lease = lease(store.folder)
+            self._lease = reader_lock(store.folder)
             self.manifest = read_manifest(store)
         mapped = store.folder is not None and (io == "mmap" or (io == "auto" and local))
-        self._place = Place(store, self.manifest.files, mapped, "touch" if verify == "full" else verify)
+        self._place = CacheFiles(store, self.manifest.files, mapped, "touch" if verify == "full" else verify)
         self._place.check_sizes()
         if shards is not None:
             store.keep(shards, self.manifest.files)
@@ -133,7 +138,7 @@ class Cache:
         return self.root.samples
 
     def __repr__(self) -> str:
-        return spelled(f"<Cache {self.path}: {len(self):,} samples of {', '.join(self.fields)}>")
+        return escape_controls(f"<Cache {self.path}: {len(self):,} samples of {', '.join(self.fields)}>")
 
     def __reduce__(self) -> tuple[Any, ...]:
         verify = "touch" if self.verify == "full" else self.verify
@@ -143,28 +148,28 @@ class Cache:
 
     def document(self, path: str) -> dict[str, Any]:
         """Return a JSON document of the cache, checked against the manifest."""
-        with self._place.sound(path):
-            return parsing.parsed(self._place.read(path), path)
+        with self._place.checked_content(path):
+            return parsing.parse_document(self._place.read(path), path)
 
     def _read_root(self) -> layout.Root:
         document = self.document(layout.ZARR)
-        with self._place.sound(layout.ZARR):
-            return parsing.root_of(document, len(self.manifest.files))
+        with self._place.checked_content(layout.ZARR):
+            return parsing.parse_root(document, len(self.manifest.files))
 
     def _open_arrays(self) -> None:
         end = "/" + layout.ZARR
         names = [path.removesuffix(end) for path in self.manifest.files if path.endswith(end)]
         alive: WeakValueDictionary[str, StoredArray] = WeakValueDictionary()  # who lets a cache go lets its maps go
-        owned = partial(samples_of, alive, self.fields)
+        owned = partial(describe_samples, alive, self.fields)
         for name in sorted(n for n in names if not n.startswith("digests")):
             document = self.document(name + end)
             if document.get("node_type") != "array":
                 continue
-            with self._place.sound(name + end):
-                spec = parsing.spec_of(name, document)
+            with self._place.checked_content(name + end):
+                spec = parsing.parse_spec(name, document)
             ragged = spec is not None and spec.dim is not None
             self._arrays[name] = alive[name] = array = StoredArray(self._place, name, document, owned, ragged=ragged)
-            with self._place.sound(name + end):
+            with self._place.checked_content(name + end):
                 parsing.check_array(name, array.grid, spec, self.root)
             for file in array.files:
                 if file not in self.manifest.files:
@@ -175,12 +180,12 @@ class Cache:
         for name in (*tables, *(layout.sample_path(what) for what in ("key", "origin", "made", "valid", "digest"))):
             if name not in self._arrays:
                 self._place.fail(f"{name}: missing")
-        with self._place.sound(layout.ZARR):
-            parsing.check_apart(self.fields)
+        with self._place.checked_content(layout.ZARR):
+            parsing.check_no_overlap(self.fields)
             parsing.check_sizes(self.root.windows, self.fields)
-        self._share_seen()
+        self._share_checked_flags()
 
-    def _share_seen(self) -> None:
+    def _share_checked_flags(self) -> None:
         """Put what has been checked into anonymous shared memory, so that forked workers do not check it again."""
         arrays = list(self._arrays.values())
         ends = np.cumsum([0, *(array.chunks for array in arrays)])
@@ -282,7 +287,7 @@ class Cache:
             self._place.fail(f"rows/{dim}: an episode is shorter than it was")
         asked = at[:, None] + offsets
         steps = np.clip(asked, 0, size[:, None] - 1)
-        out = array.room(out, asked.shape)
+        out = array.output_array(out, asked.shape)
         array.check_bounds(start, size)
         array.take((start[:, None] + steps).reshape(-1), out.reshape(-1, *array.grid.item))
         if fill == "zero":
@@ -329,7 +334,7 @@ class Cache:
         if indices is not None:
             return self._tables.lengths(dim, self._numbers(indices))
         lengths = self._tables.lengths(dim)
-        with self._place.sound(layout.rows_path(dim, "length")):
+        with self._place.checked_content(layout.rows_path(dim, "length")):
             layout.ends_of(lengths, self._most_rows(dim))
         return lengths
 
@@ -380,8 +385,8 @@ class Cache:
 
     def findings(self) -> dict[str, list[str]]:
         """Return the codes of the findings that made samples invalid, by the keys of those samples."""
-        with self._place.sound(layout.FINDINGS):
-            return parsing.findings(self._place.read(layout.FINDINGS))
+        with self._place.checked_content(layout.FINDINGS):
+            return parsing.parse_findings(self._place.read(layout.FINDINGS))
 
     def codes(self, key: str) -> list[str]:
         """Return the codes of the findings that made a sample invalid."""
@@ -396,9 +401,9 @@ class Cache:
             CorruptionError: something is not what was written; shard and samples are named where they can be.
         """
         store, files = self._place.store, self.manifest.files
-        wrong = changed(store, self.manifest, files)
+        wrong = changed_files(store, self.manifest, files)
         for name, what in wrong.items():
-            self._place.fail(str(Damage(store, self.manifest, wrong).problems(name, what, inside=True)[0]))
+            self._place.fail(str(DamageLocator(store, self.manifest, wrong).problems(name, what, inside=True)[0]))
         for array in self._arrays.values():
             array.seen[:] = 1
 
@@ -460,8 +465,8 @@ class Cache:
         array.check_size(int(length.max(initial=0)), most)
         at, total = np.cumsum(length) - length, int(length.sum())
         if total > array.held_rows:  # some samples are asked for twice, or else have rows in common
-            self._tables.check_apart(dim, numbers)
-        values = array.room(out, (total,))
+            self._tables.check_no_overlap(dim, numbers)
+        values = array.output_array(out, (total,))
         first = runs(start, length, array.grid.shard)
         together = np.add.reduceat(length, first) if first.size else length
         array.spans(start[first], together, values, at[first])
@@ -474,7 +479,7 @@ class Cache:
         if values.nbytes <= most:
             return
         ends, total = np.cumsum(lengths).tolist(), 0
-        with self._place.sound(layout.field_path(field)):
+        with self._place.checked_content(layout.field_path(field)):
             for length, end in zip(lengths.tolist(), ends, strict=True):  # one at a time: no second copy of the batch
                 text = values[end - length : end].tobytes()
                 check_values(text, parsing.VALUES)
@@ -495,8 +500,8 @@ class Cache:
 
     def _decoded(self, path: str, values: Array, lengths: Array, decode: Callable[[memoryview], Any]) -> list[Any]:
         """Return the texts of rows; of a JSON field None where a sample has none."""
-        with self._place.sound(path):
-            return [decode(text) if text or decode is _text else None for text in parts(values, lengths)]
+        with self._place.checked_content(path):
+            return [decode(text) if text or decode is _text else None for text in split_views(values, lengths)]
 
 
 def _text(text: memoryview) -> str:
@@ -572,7 +577,7 @@ def whole_column(cache: Cache, name: str, numbers: Array) -> tuple[Array, Array,
 
 
 @dataclass(frozen=True)
-class About:
+class Provenance:
     """Where a cache came from.
 
     Args:
@@ -592,21 +597,21 @@ class About:
     build: Mapping[str, Any]
 
 
-def about(cache: Cache) -> About:
+def provenance(cache: Cache) -> Provenance:
     """Return where a cache came from.
 
     Raises:
         CorruptionError: what says so is damaged.
     """
-    place = Place.of_files(open_store(cache.path))
+    place = CacheFiles.of_files(open_store(cache.path))
     inputs, sources = cache.document(layout.INPUTS), cache.document(layout.SOURCES)
-    with place.sound(layout.INPUTS):
+    with place.checked_content(layout.INPUTS):
         said, recipe = dict(inputs["said"]), str(inputs["recipe"])
         transforms = list(said.get("transforms", []))
-    with place.sound(layout.SOURCES):
-        sizes = [parsing.size_of(size) for size, _ in sources.get("files", {}).values()]
-        total = parsing.size_of(sum(sizes))
+    with place.checked_content(layout.SOURCES):
+        sizes = [parsing.parse_size(size) for size, _ in sources.get("files", {}).values()]
+        total = parsing.parse_size(sum(sizes))
     build: dict[str, Any] = {}
     with suppress(DatacheckError, FileNotFoundError, ValueError):
-        build = parsing.parsed(place.store.read(layout.BUILD), layout.BUILD)
-    return About(said, transforms, recipe, len(sizes), total, build)
+        build = parsing.parse_document(place.store.read(layout.BUILD), layout.BUILD)
+    return Provenance(said, transforms, recipe, len(sizes), total, build)

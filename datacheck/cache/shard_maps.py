@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from datacheck.cache.addresses import Range
+from datacheck.cache.addresses import AddressRange
 from datacheck.cache.layout import Grid
 from datacheck.cache.problem import corrupt
-from datacheck.cache.store import Folder, Store
+from datacheck.cache.store import FolderStore, Store
 from datacheck.runtime.aligned import empty
 
 Array = np.ndarray[Any, Any]
@@ -57,13 +57,13 @@ def runs(start: Array, length: Array, shard: int) -> Array:
     return np.flatnonzero(np.concatenate([np.ones(min(1, len(start)), dtype=bool), new]))
 
 
-def cut(values: Array, lengths: Array) -> list[bytes]:
+def split_bytes(values: Array, lengths: Array) -> list[bytes]:
     """Return the bytes of each text of texts that lie one behind the other."""
     whole = values.tobytes()
     return [whole[start:end] for start, end in _between(lengths)]
 
 
-def parts(values: Array, lengths: Array) -> list[memoryview]:
+def split_views(values: Array, lengths: Array) -> list[memoryview]:
     """Return each text of texts that lie one behind the other, where it lies."""
     whole = values.data
     return [whole[start:end] for start, end in _between(lengths)]
@@ -86,7 +86,7 @@ def chunks_of(starts: Array, lengths: Array, chunk: int) -> Array:
 _AHEAD = 1 << 20  # bytes: of more at once Linux reads no more ahead than the disk takes in one request
 
 
-class Rows(Protocol):
+class RowReader(Protocol):
     """How the rows of one array are had."""
 
     def take(self, indices: Array, out: Array) -> None:
@@ -118,11 +118,11 @@ class MappedRows:
         children, too.
     """
 
-    def __init__(self, grid: Grid, store: Folder, files: Sequence[str], used: Sequence[int]) -> None:
+    def __init__(self, grid: Grid, store: FolderStore, files: Sequence[str], used: Sequence[int]) -> None:
         self._grid = grid
         size = grid.shard * grid.row_bytes
         stride = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        span = Range(max(1, stride * len(files)))
+        span = AddressRange(max(1, stride * len(files)))
         for g, path in enumerate(files):
             length = used[g] * grid.chunk_bytes
             if length:
@@ -140,14 +140,14 @@ class MappedRows:
         self._rows: Array | None = np.ndarray(flat, dtype, self._bytes) if stride == size else None
 
     def take(self, indices: Array, out: Array) -> None:
-        """See `Rows`."""
+        """See `RowReader`."""
         if self._rows is not None:
             np.take(self._rows, indices, axis=0, out=out, mode="clip")  # "raise" would gather into a second buffer
         else:
             out[...] = self._shards[indices // self._grid.shard, indices % self._grid.shard]
 
     def span(self, start: int, stop: int, out: Array) -> None:
-        """See `Rows`."""
+        """See `RowReader`."""
         g, first = divmod(start, self._grid.shard)
         out[...] = self._shards[g, first : first + stop - start]
 
@@ -162,7 +162,7 @@ class MappedRows:
         return found
 
     def chunk(self, number: int) -> Any:
-        """See `Rows`."""
+        """See `RowReader`."""
         g, j = divmod(number, self._chunks)
         start = g * self._stride + j * self._chunk_bytes
         return self._bytes[start : start + self._chunk_bytes]
@@ -195,7 +195,7 @@ class ReadRows:
         self._store.read_into(self._files[g], offset, view)
 
     def take(self, indices: Array, out: Array) -> None:
-        """See `Rows`."""
+        """See `RowReader`."""
         if not out.flags.c_contiguous:  # else the rows would go into a copy of it
             msg = "rows are read into C-contiguous arrays only"
             raise ValueError(msg)
@@ -209,20 +209,20 @@ class ReadRows:
             self._read(g, row * size, raw[to * size : (to + count) * size])
 
     def span(self, start: int, stop: int, out: Array) -> None:
-        """See `Rows`."""
+        """See `RowReader`."""
         g, row = divmod(start, self._grid.shard)
         if stop > start:
             self._read(g, row * self._grid.row_bytes, memoryview(out.data).cast("B"))
 
     def chunk(self, number: int) -> Any:
-        """See `Rows`."""
+        """See `RowReader`."""
         g, j = divmod(number, self._grid.chunks_per_shard)
         raw = empty([self._grid.chunk_bytes], np.uint8)
         self._read(g, j * self._grid.chunk_bytes, raw.data)
         return raw
 
 
-class HeldRows:
+class MemoryRows:
     """Rows of a table that is held in memory.
 
     Args:
@@ -236,13 +236,13 @@ class HeldRows:
         self._rows: Array = self._raw[: prod(grid.shape) * dtype.itemsize].view(dtype).reshape(grid.shape)
 
     def take(self, indices: Array, out: Array) -> None:
-        """See `Rows`."""
+        """See `RowReader`."""
         np.take(self._rows, indices, axis=0, out=out, mode="clip")
 
     def span(self, start: int, stop: int, out: Array) -> None:
-        """See `Rows`."""
+        """See `RowReader`."""
         out[...] = self._rows[start:stop]
 
     def chunk(self, number: int) -> Any:
-        """See `Rows`."""
+        """See `RowReader`."""
         return self._raw[number * self._grid.chunk_bytes : (number + 1) * self._grid.chunk_bytes]

@@ -15,12 +15,12 @@ import numpy as np
 
 from datacheck.cache import layout, parsing
 from datacheck.cache.codec import PLAIN, Codec, most_stored
-from datacheck.cache.concurrent_map import alongside
+from datacheck.cache.concurrent_map import concurrent_map
 from datacheck.cache.layout import Grid
-from datacheck.cache.manifest import Place
+from datacheck.cache.manifest import CacheFiles
 from datacheck.cache.problem import Problem
-from datacheck.cache.shard_maps import HeldRows, MappedRows, ReadRows, Rows, chunks_of
-from datacheck.cache.store import Folder, Store
+from datacheck.cache.shard_maps import MappedRows, MemoryRows, ReadRows, RowReader, chunks_of
+from datacheck.cache.store import FolderStore, Store
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.runtime.aligned import empty
 from datacheck.runtime.hashing import digest64, digests64
@@ -28,7 +28,7 @@ from datacheck.runtime.hashing import digest64, digests64
 Array = np.ndarray[Any, Any]
 
 
-def read_index(place: Place, store: Store, name: str, grid: Grid, *, first: bool = False) -> Array:
+def read_index(place: CacheFiles, store: Store, name: str, grid: Grid, *, first: bool = False) -> Array:
     """Return offset and stored size of each inner chunk of a shard file, `layout.ABSENT` twice for an absent one.
 
     Shapes:
@@ -65,7 +65,7 @@ def read_index(place: Place, store: Store, name: str, grid: Grid, *, first: bool
     return index
 
 
-def check_stored(place: Place, name: str, grid: Grid, sizes: Array) -> None:
+def check_stored(place: CacheFiles, name: str, grid: Grid, sizes: Array) -> None:
     """Fail where chunks have more bytes than a codec makes of them: reading would take longer than what is served.
 
     Shapes:
@@ -77,7 +77,7 @@ def check_stored(place: Place, name: str, grid: Grid, sizes: Array) -> None:
         place.fail(f"{name}: {what}")
 
 
-def chunk_sizes(place: Place, store: Store, path: str, grid: Grid, g: int) -> tuple[Array, bool]:
+def chunk_sizes(place: CacheFiles, store: Store, path: str, grid: Grid, g: int) -> tuple[Array, bool]:
     """Return the stored size of each inner chunk that shard `g` holds, and whether they lie as this format says.
 
     Raises:
@@ -133,7 +133,7 @@ class ChunkRows:
         numbers = indices[order] // self._grid.chunk
         groups = np.split(order, np.flatnonzero(np.diff(numbers)) + 1) if order.size else []
         wanted = [int(indices[some[0]]) // self._grid.chunk for some in groups]
-        for number, rows, some in zip(wanted, self._served(wanted), groups, strict=True):
+        for number, rows, some in zip(wanted, self._read_chunks(wanted), groups, strict=True):
             out[some] = rows[indices[some] - number * self._grid.chunk]
 
     def span(self, start: int, stop: int, out: Array) -> None:
@@ -154,7 +154,7 @@ class ChunkRows:
         to, inside = at[span] + low - starts[span], low - number * size
         cuts = np.flatnonzero(np.diff(number)) + 1
         groups = np.split(np.arange(len(span)), cuts) if len(span) else []
-        for rows, some in zip(self._served([int(number[group[0]]) for group in groups]), groups, strict=True):
+        for rows, some in zip(self._read_chunks([int(number[group[0]]) for group in groups]), groups, strict=True):
             for i in some.tolist():
                 count = high[i] - low[i]
                 out[to[i] : to[i] + count] = rows[inside[i] : inside[i] + count]
@@ -180,13 +180,13 @@ class ChunkRows:
         self._codec.decode(stored, raw.data)
         return raw
 
-    def _served(self, numbers: Sequence[int]) -> Iterator[Array]:
+    def _read_chunks(self, numbers: Sequence[int]) -> Iterator[Array]:
         """Yield the rows of chunks, given in ascending order."""
         dtype = np.dtype(self._grid.dtype).newbyteorder("<")
-        for raw in self._raw(numbers):
+        for raw in self._stored_chunks(numbers):
             yield raw.view(dtype).reshape(self._grid.chunk, *self._grid.item)
 
-    def _raw(self, numbers: Sequence[int]) -> Iterator[Array]:
+    def _stored_chunks(self, numbers: Sequence[int]) -> Iterator[Array]:
         last, todo = self._last, list(numbers)
         if last is not None and todo and last[0] == todo[0]:
             self._check(*last)
@@ -216,14 +216,14 @@ class ChunkRows:
     def _checked(self, number: int, stored: memoryview) -> Array:
         """Return a chunk that is what was written: if need be not of a copy that lies nearer, but of the file."""
         try:
-            return self._good(number, stored)
+            return self._verified(number, stored)
         except CorruptionError:
             if not self._store.discard(self._part(number)[0]):
                 raise
         (again,) = self._store.parts([self._part(number)])
-        return self._good(number, again)
+        return self._verified(number, again)
 
-    def _good(self, number: int, stored: memoryview) -> Array:
+    def _verified(self, number: int, stored: memoryview) -> Array:
         try:
             raw = self._decoded(stored)
         except CorruptionError:
@@ -237,7 +237,7 @@ _INDEX = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "cr
 
 
 @dataclass(frozen=True)
-class Chain:
+class ChunkStorage:
     """How the chunks of an array are named and stored.
 
     Args:
@@ -258,7 +258,7 @@ class Chain:
         return (f"{first}{g}{last}" for g in range(grid.shards))
 
 
-def chain_of(document: Mapping[str, Any]) -> tuple[Grid, Chain]:
+def parse_chunk_storage(document: Mapping[str, Any]) -> tuple[Grid, ChunkStorage]:
     """Return how an array is cut and stored.
 
     Raises:
@@ -276,8 +276,8 @@ def chain_of(document: Mapping[str, Any]) -> tuple[Grid, Chain]:
     if inner["index_codecs"] != _INDEX or at not in {"start", "end"}:
         msg = "an index that is not bytes and crc32c"
         raise ValueError(msg)
-    grid = Grid(layout.type_of(document), tuple(shape), shard[0], chunk[0])
-    return grid, Chain(_codec(inner["codecs"], grid), _separator(document), sharded, at == "start")
+    grid = Grid(layout.parse_dtype(document), tuple(shape), shard[0], chunk[0])
+    return grid, ChunkStorage(_codec(inner["codecs"], grid), _separator(document), sharded, at == "start")
 
 
 def _codec(codecs: Any, grid: Grid) -> Codec:
@@ -308,7 +308,7 @@ def _absent(index: Array) -> Array:
     return found
 
 
-def _check_apart(place: Place, name: str, stored: Array) -> None:
+def _check_no_overlap(place: CacheFiles, name: str, stored: Array) -> None:
     """Fail where a byte of a file belongs to several chunks: a small file would be any number of rows."""
     stored = stored[np.argsort(stored[:, 0], kind="stable")]
     if (stored[1:, 0] < (stored[:, 0] + stored[:, 1])[:-1]).any():
@@ -331,7 +331,7 @@ class ForeignRows(ChunkRows):
     """
 
     def __init__(
-        self, grid: Grid, chain: Chain, place: Place, path: str, store: Store,
+        self, grid: Grid, chain: ChunkStorage, place: CacheFiles, path: str, store: Store,
         check: Callable[[int, Array | None], None],
     ) -> None:  # fmt: skip
         files = list(chain.files(path, grid))
@@ -339,7 +339,7 @@ class ForeignRows(ChunkRows):
         if chain.sharded:
             self._index = [read_index(place, store, name, grid, first=chain.first) for name in files]
             for name, index in zip(files, self._index, strict=True):
-                _check_apart(place, name, index[~_absent(index)])
+                _check_no_overlap(place, name, index[~_absent(index)])
         else:
             sizes = [place.files.get(name, (-1, ""))[0] for name in files]
             missing = next((name for name, size in zip(files, sizes, strict=True) if size < 0), None)
@@ -368,7 +368,7 @@ class ForeignRows(ChunkRows):
 
 
 _OPEN_FILES = 127  # of one array that is read and not mapped, and their folder
-_ALONGSIDE = 16  # requests for indices
+_CONCURRENT_READS = 16  # requests for indices
 _RATIO = 1 << 15  # zstd stores equal bytes in blocks of 4 bytes for 128 KiB
 _CHECKED = 1 << 23  # bytes that are digested while they still lie in a near cache
 _FETCHED = ("fields/", layout.sample_path("key"), layout.sample_path("origin"))  # by chunks; all else is small
@@ -396,14 +396,14 @@ class StoredArray:
     """
 
     def __init__(
-        self, place: Place, path: str, document: Mapping[str, Any], samples_of: Callable[[str, int, int], str], *,
+        self, place: CacheFiles, path: str, document: Mapping[str, Any], samples_of: Callable[[str, int, int], str], *,
         ragged: bool = False,
     ) -> None:  # fmt: skip
         self._place, self.path, self._samples_of, self._ragged = place, path, samples_of, ragged
         ours = layout.grid_of(document)
         self._foreign, self._always = ours is None, place.verify == "always"
-        with place.sound(f"{path}/{layout.ZARR}"):
-            self.grid, self._chain = chain_of(document) if ours is None else (ours[0], Chain(ours[1]))
+        with place.checked_content(f"{path}/{layout.ZARR}"):
+            self.grid, self._chain = parse_chunk_storage(document) if ours is None else (ours[0], ChunkStorage(ours[1]))
             parsing.check_chunk(self.grid)
             _check_codec(path, self._chain.codec)
         self.codec = self._chain.codec
@@ -436,7 +436,7 @@ class StoredArray:
         if self._foreign:
             return [layout.plain_sizes(grid, min(share, self.chunks - g * share)) for g in range(grid.shards)]
         if self.codec == PLAIN and self._place.store.folder is None:  # each chunk is checked by its digest as it comes
-            found = [(self._said_sizes(g), True) for g in range(grid.shards)]
+            found = [(self._plain_sizes(g), True) for g in range(grid.shards)]
         else:
             found = self._indexed()
         self._foreign = not all(ours for _, ours in found)
@@ -451,11 +451,15 @@ class StoredArray:
     def _indexed(self) -> list[tuple[Array, bool]]:
         grid, place, store = self.grid, self._place, self._place.store
         if store.folder is not None:
-            near = Folder(store.folder, 1)
+            near = FolderStore(store.folder, 1)
             return [chunk_sizes(place, near, self.path, grid, g) for g in range(grid.shards)]
-        return list(alongside(lambda g: chunk_sizes(place, store, self.path, grid, g), range(grid.shards), _ALONGSIDE))
+        return list(
+            concurrent_map(
+                lambda g: chunk_sizes(place, store, self.path, grid, g), range(grid.shards), _CONCURRENT_READS
+            )
+        )
 
-    def _said_sizes(self, g: int) -> Array:
+    def _plain_sizes(self, g: int) -> Array:
         """Return the sizes that chunks which are not compressed have in a shard of its size."""
         name = f"{self.path}/{self.grid.shard_file(g)}"
         payload = self._place.files.get(name, (-1, ""))[0] - layout.index_bytes(self.grid)
@@ -491,7 +495,7 @@ class StoredArray:
         return min(self.chunks * self.grid.chunk, held // max(1, self._row_bytes))
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> RowReader:
         """The rows, opened."""
         used, store = self.used_chunks, self._place.store
         names, folder = list(self.files), store.folder
@@ -500,9 +504,9 @@ class StoredArray:
                 msg = f"{store.where}: {self.path} is not cut by this format; such are read in folders only. Copy it."
                 raise UsageError(msg)
             if not self.path.startswith(_FETCHED):  # a table that each batch needs
-                return HeldRows(self.grid, self._table(names[0]) if names else b"")
+                return MemoryRows(self.grid, self._table(names[0]) if names else b"")
             return self._read(store, names)
-        near = Folder(folder, _OPEN_FILES)
+        near = FolderStore(folder, _OPEN_FILES)
         if self._foreign:
             return ForeignRows(self.grid, self._chain, self._place, self.path, near, self._check_weakly)
         if self._place.mapped and self.codec == PLAIN:
@@ -511,7 +515,7 @@ class StoredArray:
                 return MappedRows(self.grid, near, names, used)
         return self._read(near, names)
 
-    def _read(self, store: Store, names: list[str]) -> Rows:
+    def _read(self, store: Store, names: list[str]) -> RowReader:
         if self.codec == PLAIN and store.folder is not None:
             return ReadRows(self.grid, store, names)
         return ChunkRows(self.grid, self.codec, store, names, self._sizes, self._check_weakly)
@@ -546,7 +550,7 @@ class StoredArray:
             self._place.fail(f"{self._digest_file}: too short for {self.chunks} digests")
         return np.frombuffer(raw, dtype="<u8", count=self.chunks).astype(np.uint64, copy=False)
 
-    def room(self, out: Array | None, shape: tuple[int, ...]) -> Array:
+    def output_array(self, out: Array | None, shape: tuple[int, ...]) -> Array:
         """Return where so many rows go: `out`, or new memory where it is None.
 
         Raises:
@@ -569,9 +573,9 @@ class StoredArray:
         Raises:
             CorruptionError: a chunk is not what was written.
         """
-        out = self.room(out, (len(indices),))
+        out = self.output_array(out, (len(indices),))
         chunks = indices // self.grid.chunk if self.grid.chunk > 1 else indices
-        if self._checks and len(indices) and (self._always or self._any_new(chunks)):
+        if self._checks and len(indices) and (self._always or self._has_unchecked(chunks)):
             self._take_checked(indices, chunks, out)
         else:
             self.rows.take(indices, out)
@@ -581,12 +585,12 @@ class StoredArray:
         """Copy rows some at a time, so that they lie in a near cache when their chunks are digested."""
         rows, size, numbers, found = self.rows, self._row_bytes, [], []
         step = max(1, _CHECKED // max(1, size))
-        self._read_ahead(chunks)
+        self._prefetch(chunks)
         for first in range(0, len(indices), step):
             part = slice(first, first + step)
             to, of = out[part], chunks[part]
             if self.grid.chunk > 1:
-                of = self._due(np.unique(of))
+                of = self._chunks_to_check(np.unique(of))
                 found.append(digests64(map(rows.chunk, of.tolist())))
             rows.take(indices[part], to)
             if self.grid.chunk == 1:
@@ -604,11 +608,11 @@ class StoredArray:
         rows = self.rows
         if isinstance(rows, ChunkRows):
             return rows.spans(starts, lengths, out, at)
-        due = self._due(chunks_of(starts, lengths, self.grid.chunk)) if self._checks else starts[:0]
+        due = self._chunks_to_check(chunks_of(starts, lengths, self.grid.chunk)) if self._checks else starts[:0]
         order = np.argsort(starts, kind="stable")  # neighbours lie in one chunk, and read-ahead helps
         ordered = zip(*(some[order].tolist() for some in (starts, lengths, at)), strict=True)
         if due.size:
-            self._read_ahead(due)
+            self._prefetch(due)
             return self._spans_checked(ordered, out)
         for start, length, to in ordered:
             if length:
@@ -628,7 +632,7 @@ class StoredArray:
             while low < stop:
                 high = min(stop, (low // piece + 1) * piece)
                 end = (high - 1) // chunk
-                numbers.append(self._due(np.arange(max(last + 1, low // chunk), end + 1)))
+                numbers.append(self._chunks_to_check(np.arange(max(last + 1, low // chunk), end + 1)))
                 rows.span(low, high, out[to + low - start : to + high - start])
                 whole = range(-(-low // chunk), high // chunk)
                 parts = ((zero + n * size, n) for n in numbers[-1].tolist())
@@ -699,21 +703,21 @@ class StoredArray:
             raise UsageError(msg)
 
     def _check(self, chunks: Array) -> None:
-        due = np.sort(self._due(chunks), kind="stable")
+        due = np.sort(self._chunks_to_check(chunks), kind="stable")
         due = due[np.diff(due, prepend=-1) > 0]  # as np.unique, which imports numpy.ma: 10 ms of opening a cache
         self._compare([due], [digests64(map(self.rows.chunk, due.tolist()))])
 
-    def _any_new(self, chunks: Array) -> bool:
+    def _has_unchecked(self, chunks: Array) -> bool:
         """Tell whether some inner chunks have not been checked."""
         return b"\0" in self.seen[chunks].tobytes()  # for a batch, a third of the time of `all`
 
-    def _due(self, chunks: Array) -> Array:
+    def _chunks_to_check(self, chunks: Array) -> Array:
         """Return which of some inner chunks are to be checked."""
         return chunks if self._always else chunks[self.seen[chunks] == 0]
 
-    def _read_ahead(self, chunks: Array) -> None:
+    def _prefetch(self, chunks: Array) -> None:
         """Have those of some inner chunks read ahead that nobody has read yet."""
-        if len(chunks) > 1 and isinstance(self.rows, MappedRows) and self._any_new(chunks):
+        if len(chunks) > 1 and isinstance(self.rows, MappedRows) and self._has_unchecked(chunks):
             self.rows.will_need(np.unique(chunks[self.seen[chunks] == 0]))
 
     def _compare(self, chunks: list[Array], digests: list[Array]) -> None:
@@ -723,24 +727,24 @@ class StoredArray:
         if found.tobytes() != expected.tobytes():
             wrong = np.flatnonzero(found != expected)
             i = wrong[numbers[wrong].argmin()]  # the first one is named
-            self._place.fail(str(self.blame(int(numbers[i]), int(found[i]))))
+            self._place.fail(str(self.chunk_problem(int(numbers[i]), int(found[i]))))
         self.seen[numbers] = 1
 
     @cached_property
     def _checks(self) -> bool:
         """Whether chunks are checked before rows are asked for; those that are had whole are when they come."""
-        return self._place.verify != "manifest" and not isinstance(self.rows, ChunkRows | HeldRows)
+        return self._place.verify != "manifest" and not isinstance(self.rows, ChunkRows | MemoryRows)
 
     def _check_decoded(self, number: int, raw: Array | None) -> None:
         """Check an inner chunk that was decoded, or came from afar; `raw` is None where it does not decode."""
         if raw is None:
-            self._place.fail(str(self.blame(number, None)))
+            self._place.fail(str(self.chunk_problem(number, None)))
         seen = self._place.verify == "touch" and self.seen[number] and self._place.store.folder is not None
         if self._place.verify == "manifest" or seen:
             return
         found = digest64(raw.data)
         if found != self.expected[number]:
-            self._place.fail(str(self.blame(number, found)))
+            self._place.fail(str(self.chunk_problem(number, found)))
         self.seen[number] = 1
 
     def digest(self, number: int) -> int:
@@ -750,7 +754,7 @@ class StoredArray:
         except CorruptionError:
             return 0
 
-    def blame(self, number: int, found: int | None) -> Problem:
+    def chunk_problem(self, number: int, found: int | None) -> Problem:
         """Return what is wrong with a chunk: its digest now, or None where it does not decode."""
         g, j = divmod(number, self.grid.chunks_per_shard)
         first = number * self.grid.chunk

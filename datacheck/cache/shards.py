@@ -23,7 +23,7 @@ from datacheck.runtime import fsops, machine
 from datacheck.runtime.hashing import Digester
 
 LIMIT_BYTES = 64 << 30
-IN, BYTES = "DATACHECK_SHARDS_IN", "DATACHECK_SHARDS_BYTES"  # variables of the environment
+FOLDER_VARIABLE, LIMIT_VARIABLE = "DATACHECK_SHARDS_IN", "DATACHECK_SHARDS_BYTES"  # variables of the environment
 _LOCK = "LOCK"
 _NAME = re.compile(r"[0-9a-f]{32}")
 _UNFINISHED = re.compile(r"\.(?:[0-9a-f]{32}|LOCK)\.[0-9a-f]{12}\.partial")
@@ -32,7 +32,7 @@ _IDLE_S = 600.0
 Fetch = Callable[[], Iterable[memoryview]]
 
 
-class Shards:
+class ShardCache:
     """Shards that are kept in a folder of this machine. Safe to share between threads, and with forked children.
 
     Args:
@@ -66,26 +66,26 @@ class Shards:
             raise UsageError(msg)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Shards, (self.folder, self.limit))
+        return (ShardCache, (self.folder, self.limit))
 
     @classmethod
-    def asked(cls, folder: str | os.PathLike[str] | None, limit: float | None) -> Shards | None:
+    def from_options(cls, folder: str | os.PathLike[str] | None, limit: float | None) -> ShardCache | None:
         """Return what is asked for, by arguments or else by the environment; None: nothing is kept.
 
         Raises:
             UsageError: the limit is no number of bytes, or the folder cannot be used.
             StorageError: it cannot be made.
         """
-        folder = folder or os.environ.get(IN) or None
+        folder = folder or os.environ.get(FOLDER_VARIABLE) or None
         if folder is None:
             return None
-        said = os.environ.get(BYTES) if limit is None else str(limit)
+        said = os.environ.get(LIMIT_VARIABLE) if limit is None else str(limit)
         try:
             count = LIMIT_BYTES if said is None else int(float(said))
         except (ValueError, OverflowError):
             count = -1
         if count < 0:
-            msg = f"{said!r} is not a number of bytes, as in 100e9 (shards_bytes, {BYTES})"
+            msg = f"{said!r} is not a number of bytes, as in 100e9 (shards_bytes, {LIMIT_VARIABLE})"
             raise UsageError(msg)
         return cls(folder, count)
 
@@ -103,13 +103,13 @@ class Shards:
         path = self.folder / digest
         held = self._maps.get(digest)
         if held is not None:
-            if _used(path):
+            if _mark_used(path):
                 return held
             del self._maps[digest]  # it gave way: its bytes go when they are not mapped any more
-        if not path.exists() and not self._added(path, size, fetch):
+        if not path.exists() and not self._add(path, size, fetch):
             return None
         try:
-            found = map_file(path, size) if path.stat().st_size == size and _used(path) else None
+            found = map_file(path, size) if path.stat().st_size == size and _mark_used(path) else None
         except OSError:  # it gave way a moment ago, or there are no more maps
             return None
         if found is not None:
@@ -127,13 +127,13 @@ class Shards:
 
     # ------------------------------------------------------------------------------------------ adding
 
-    def _added(self, path: Path, size: int, fetch: Fetch) -> bool:
+    def _add(self, path: Path, size: int, fetch: Fetch) -> bool:
         if self._refused or path.name in self._useless or size > self.limit:
             return False
         try:
             held = fsops.hold(self.folder / _LOCK, shared=False)
         except (FileNotFoundError, StorageError) as error:
-            return self._cannot(error)
+            return self._stop_adding(error)
         if held is None:
             return path.exists()
         with held:
@@ -142,17 +142,17 @@ class Shards:
     def _fetched(self, path: Path, fetch: Fetch) -> bool:
         failed: list[DatacheckError] = []
         try:
-            fsops.write_file(path, _checked(path.name, fetch, failed))
+            fsops.write_file(path, _verified_pieces(path.name, fetch, failed))
         except CorruptionError:  # who reads it by chunks can say which of them
             self._useless[path.name] = True
             return False
         except StorageError as error:
             if failed:
                 raise
-            return self._cannot(error)
+            return self._stop_adding(error)
         return True
 
-    def _cannot(self, error: Exception) -> bool:
+    def _stop_adding(self, error: Exception) -> bool:
         self._refused = True
         warnings.warn(f"no more shards are kept, each sample is fetched: {error}", RuntimeWarning, stacklevel=2)
         return False
@@ -181,7 +181,7 @@ class Shards:
         return used + size <= self.limit
 
 
-def _checked(digest: str, fetch: Fetch, failed: list[DatacheckError]) -> Iterator[memoryview]:
+def _verified_pieces(digest: str, fetch: Fetch, failed: list[DatacheckError]) -> Iterator[memoryview]:
     """Yield what is fetched, and raise at its end where it is not what it should be: before it has its name."""
     hasher = Digester()
     try:
@@ -196,7 +196,7 @@ def _checked(digest: str, fetch: Fetch, failed: list[DatacheckError]) -> Iterato
         raise CorruptionError(msg)
 
 
-def _used(path: Path) -> bool:
+def _mark_used(path: Path) -> bool:
     """Note that a shard is used; return whether it is there."""
     try:
         fsops.touch(path)

@@ -25,7 +25,7 @@ _NO_FILE = {errno.ELOOP, errno.EISDIR, errno.EINVAL, errno.ENXIO, errno.EXDEV}  
 _NO_PLAIN = "no plain file (a link, a folder, a pipe or a device)"
 
 if TYPE_CHECKING:
-    from datacheck.cache.shards import Shards
+    from datacheck.cache.shards import ShardCache
 
 
 _NO_SUCH_FILE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
@@ -77,7 +77,7 @@ class Store(Protocol):
     def prefetch(self, paths: Iterable[str]) -> None:
         """Say which files will be read whole, each once: a store that is far away fetches them together."""
 
-    def keep(self, shards: Shards, files: Mapping[str, tuple[int, str]]) -> None:
+    def keep(self, shards: ShardCache, files: Mapping[str, tuple[int, str]]) -> None:
         """Keep whole shards nearer than here, where that helps.
 
         Args:
@@ -115,10 +115,10 @@ def open_store(where: str | os.PathLike[str]) -> Store:
         from datacheck.cache.bucket import Bucket  # noqa: PLC0415  who reads folders need not load it
 
         return Bucket(os.fspath(where))
-    return Folder(Path(where))
+    return FolderStore(Path(where))
 
 
-class Folder:
+class FolderStore:
     """A cache in a folder; no link in it is followed, and nothing but plain files is opened.
 
     Args:
@@ -138,9 +138,9 @@ class Folder:
         self._held = held = self._opened_folder() if kept else None
         self._opened = lru_cache(kept)(lambda path: Descriptor(f"{folder}", path, held))
 
-    def _opened_folder(self) -> beneath.Folder:
+    def _opened_folder(self) -> beneath.ConfinedFolder:
         try:
-            return beneath.Folder(self.where)
+            return beneath.ConfinedFolder(self.where)
         except OSError as error:
             raise self._refused(layout.MANIFEST, error) from error
 
@@ -181,7 +181,7 @@ class Folder:
     def read(self, path: str, most: int | None = None) -> bytes:
         """See `Store`."""
         try:
-            with beneath.Folder(self.where) as held:
+            with beneath.ConfinedFolder(self.where) as held:
                 return held.read(path, most_bytes(path) if most is None else most, links=False)
         except FileNotFoundError:
             raise
@@ -212,7 +212,7 @@ class Folder:
     def prefetch(self, paths: Iterable[str]) -> None:
         """See `Store`."""
 
-    def keep(self, shards: Shards, files: Mapping[str, tuple[int, str]]) -> None:
+    def keep(self, shards: ShardCache, files: Mapping[str, tuple[int, str]]) -> None:
         """See `Store`."""
 
     def discard(self, path: str) -> bool:
@@ -285,7 +285,7 @@ class Descriptor:
         OSError: it is not there, or another refusal.
     """
 
-    def __init__(self, folder: str, path: str, held: beneath.Folder | None = None) -> None:
+    def __init__(self, folder: str, path: str, held: beneath.ConfinedFolder | None = None) -> None:
         try:
             self.number = beneath.open_plain(folder, path) if held is None else held.open_plain(path)
         except OSError as error:

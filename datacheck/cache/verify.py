@@ -11,12 +11,12 @@ from typing import Any, Literal
 import numpy as np
 
 from datacheck.cache import layout
-from datacheck.cache.damage import KEY, Damage, changed, stretches
+from datacheck.cache.damage import MOST_KEY_BYTES, DamageLocator, changed_files, consecutive_runs
 from datacheck.cache.manifest import OUTSIDE, Manifest, content_root, read_manifest
-from datacheck.cache.parsing import parsed
-from datacheck.cache.problem import Problem, fields_said
+from datacheck.cache.parsing import parse_document
+from datacheck.cache.problem import Problem, describe_fields
 from datacheck.cache.reader import Cache, blocks, column, sample_bytes
-from datacheck.cache.shard_maps import cut
+from datacheck.cache.shard_maps import split_bytes
 from datacheck.cache.store import Store, open_store
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.runtime.hashing import canonical_json, digest64, digest_bytes, digest_sample
@@ -26,7 +26,7 @@ Depth = Literal["quick", "full", "values"]
 
 _NO_FILE = "a symbolic link, a folder, or no file; a cache holds plain files only"
 _KEY_DIGITS = 16
-_TOLD = 1_000  # samples of another digest that are told one by one
+_MOST_REPORTED = 1_000  # samples of another digest that are told one by one
 _AT_ONCE = 1 << 20  # samples
 
 
@@ -92,23 +92,23 @@ def _checked(
     subset: tuple[int, int] | None,
     expect: str | None,
 ) -> list[Problem]:
-    strange, known = dict(_strange(listed, manifest)), dict(_known(store, listed, manifest))
+    strange, known = dict(_unexpected_files(listed, manifest)), dict(_wrong_files(store, listed, manifest))
     problems = [Problem(name, what) for name, what in strange.items()]
     if expect not in {None, manifest.digest, manifest.content_root}:
         found = f"digest {manifest.digest} and content root {manifest.content_root}, expected {expect}"
         problems.append(Problem(layout.MANIFEST, found, samples="all samples"))
     wrong: dict[str, str] = {}
     if depth != "quick":
-        wrong = changed(store, manifest, (n for n in manifest.files if n not in known and _chosen(n, subset)))
-    damage = Damage(store, manifest, {*known, *wrong})
+        wrong = changed_files(store, manifest, (n for n in manifest.files if n not in known and _chosen(n, subset)))
+    damage = DamageLocator(store, manifest, {*known, *wrong})
     for name in sorted({*known, *wrong}):
         problems += damage.problems(name, known.get(name) or wrong[name], inside=name in wrong)
     if depth != "quick" and not (known or wrong):
-        problems += _agreement(where, store, depth)
+        problems += _check_consistency(where, store, depth)
     return sorted(problems, key=lambda problem: problem.file)
 
 
-def _strange(listed: dict[str, int], manifest: Manifest) -> Iterator[tuple[str, str]]:
+def _unexpected_files(listed: dict[str, int], manifest: Manifest) -> Iterator[tuple[str, str]]:
     for name, size in listed.items():
         if name not in manifest.files and name not in OUTSIDE:
             yield name, "not in the manifest; a cache holds no other files"
@@ -116,7 +116,7 @@ def _strange(listed: dict[str, int], manifest: Manifest) -> Iterator[tuple[str, 
             yield name, _NO_FILE
 
 
-def _known(store: Store, listed: dict[str, int], manifest: Manifest) -> Iterator[tuple[str, str]]:
+def _wrong_files(store: Store, listed: dict[str, int], manifest: Manifest) -> Iterator[tuple[str, str]]:
     """Yield the files of the manifest that cannot be right, whatever their bytes."""
     for name, (size, _) in manifest.files.items():
         if name not in listed:
@@ -133,7 +133,7 @@ def _chosen(name: str, subset: tuple[int, int] | None) -> bool:
     return digest64(name.encode("utf-8", "surrogatepass")) % subset[1] == subset[0] - 1
 
 
-def _agreement(where: str | os.PathLike[str], store: Store, depth: Depth) -> list[Problem]:
+def _check_consistency(where: str | os.PathLike[str], store: Store, depth: Depth) -> list[Problem]:
     """Return what the files say against each other, each being what the manifest says."""
     try:
         cache = Cache(where, verify="manifest", io="pread")
@@ -141,31 +141,31 @@ def _agreement(where: str | os.PathLike[str], store: Store, depth: Depth) -> lis
         return [Problem(layout.ZARR, str(error), samples="all samples")]
     found: list[Problem] = []
     try:
-        found += _tables(cache)
-        found += _named(cache, store)
+        found += _check_tables(cache)
+        found += _check_key(cache, store)
         if depth == "values":
-            damage = Damage(store, cache.manifest, ())
+            damage = DamageLocator(store, cache.manifest, ())
             for name in cache.shard_files():
                 found += damage.chunks(name)
-            found += _decoded(cache)
+            found += _check_values(cache)
     except CorruptionError as error:
         found.append(Problem("", str(error), samples="all samples"))
     return found
 
 
-def _tables(cache: Cache) -> Iterator[Problem]:
+def _check_tables(cache: Cache) -> Iterator[Problem]:
     """Check masks, row tables, keys, findings and content root."""
     made, valid = cache.made, cache.valid
     if (valid & ~made).any():
         number = int(np.flatnonzero(valid & ~made)[0])
         yield _of_sample(cache, layout.sample_path("valid"), number, "a sample is valid and was not made")
-    sparse = [problem for dim in cache.dims for problem in _dense(cache, dim)]
+    sparse = [problem for dim in cache.dims for problem in _check_packing(cache, dim)]
     if sparse:  # rows that lie over each other: nobody knows how many texts they would be
         yield from sparse
         return
     whole = np.arange(len(cache))
     joined, lengths = cache.key_rows(whole)
-    keys = cut(joined, lengths)
+    keys = split_bytes(joined, lengths)
     try:
         b"\n".join(keys).decode("utf-8", "surrogatepass")  # a tenth of the time of one by one
     except UnicodeDecodeError:
@@ -181,23 +181,23 @@ def _tables(cache: Cache) -> Iterator[Problem]:
         yield _of_all(cache, layout.MANIFEST, f"content root {cache.manifest.content_root}, found {root}")
 
 
-def _dense(cache: Cache, dim: str) -> Iterator[Problem]:
+def _check_packing(cache: Cache, dim: str) -> Iterator[Problem]:
     """Check that the rows of a dimension lie one behind the other, shard by shard; yield each run of other shards."""
     start, length = cache.row_table(dim)
     r = cache.root.dims.get(dim, 0)
     k = cache.root.shard_samples if dim in cache.root.dims else max(1, len(cache))
     path, field = (
         layout.rows_path(dim, "start"),
-        fields_said(sorted(n for n, s in cache.fields.items() if s.dim == dim)),
+        describe_fields(sorted(n for n, s in cache.fields.items() if s.dim == dim)),
     )
-    wrong = _sparse(start, length, k, r)
-    for a, b in stretches(wrong):
+    wrong = _unpacked_shards(start, length, k, r)
+    for a, b in consecutive_runs(wrong):
         first, stop = a * k, min(len(cache), (b + 1) * k)
         shard, samples = a if a == b else None, f"samples {first} to {stop - 1}"
         yield Problem(path, "rows do not lie one behind the other", field, shard, samples, first, stop)
 
 
-def _sparse(start: Array, length: Array, k: int, r: int) -> Array:
+def _unpacked_shards(start: Array, length: Array, k: int, r: int) -> Array:
     """Return the shards of k samples whose rows do not lie one behind the other from a multiple of `r` on."""
     found = [np.zeros(0, np.int64)]
     step = max(1, _AT_ONCE // k) * k
@@ -211,10 +211,10 @@ def _sparse(start: Array, length: Array, k: int, r: int) -> Array:
     return np.concatenate(found)
 
 
-def _named(cache: Cache, store: Store) -> Iterator[Problem]:
+def _check_key(cache: Cache, store: Store) -> Iterator[Problem]:
     """Check the key against the inputs that it is a digest of, and the folder's name against the key."""
     try:
-        key = digest_bytes(canonical_json(parsed(store.read(layout.INPUTS))["said"]))[:_KEY_DIGITS]
+        key = digest_bytes(canonical_json(parse_document(store.read(layout.INPUTS))["said"]))[:_KEY_DIGITS]
     except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):
         yield _of_all(cache, layout.INPUTS, "does not say what the key is a digest of")
         return
@@ -226,10 +226,10 @@ def _named(cache: Cache, store: Store) -> Iterator[Problem]:
         yield _of_all(cache, layout.ZARR, f"the folder is named {name}, the key is {cache.root.key}")
 
 
-def _decoded(cache: Cache) -> Iterator[Problem]:
+def _check_values(cache: Cache) -> Iterator[Problem]:
     """Compute each sample's digest again from what is served; yield the first that are others, and the rest as one."""
-    path, wrong = layout.sample_path("digest"), _unlike(cache)
-    for number, said, found in islice(wrong, _TOLD):
+    path, wrong = layout.sample_path("digest"), _digest_mismatches(cache)
+    for number, said, found in islice(wrong, _MOST_REPORTED):
         yield _of_sample(cache, path, number, f"expected xxh3_64 {said:016x}, found {found:016x}")
     rest = np.fromiter((number for number, *_ in wrong), np.int64)
     if len(rest):
@@ -238,7 +238,7 @@ def _decoded(cache: Cache) -> Iterator[Problem]:
         yield Problem(path, what, samples=f"samples {first} to {stop - 1}", first=first, stop=stop)
 
 
-def _unlike(cache: Cache) -> Iterator[tuple[int, int, int]]:
+def _digest_mismatches(cache: Cache) -> Iterator[tuple[int, int, int]]:
     """Yield each sample whose values have another digest: number, what is said, what was found."""
     names, whole = sorted(cache.fields), np.arange(len(cache))
     made, digests = cache.made, cache.digests(whole)
@@ -253,7 +253,7 @@ def _unlike(cache: Cache) -> Iterator[tuple[int, int, int]]:
 
 def _of_sample(cache: Cache, path: str, number: int, what: str) -> Problem:
     shard, key = number // cache.root.shard_samples, cache.key(number)
-    said = f"sample {number}, {key if len(key) <= KEY else f'{key[:KEY]}...'}"
+    said = f"sample {number}, {key if len(key) <= MOST_KEY_BYTES else f'{key[:MOST_KEY_BYTES]}...'}"
     return Problem(path, what, "", shard, said, number, number + 1)
 
 

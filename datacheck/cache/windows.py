@@ -83,7 +83,7 @@ class Windows:
         for name in ("length", "stride", "history"):
             value = getattr(self, name)
             if name != "length" or value is not None:
-                object.__setattr__(self, name, _whole(name, value))
+                object.__setattr__(self, name, _check_whole(name, value))
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Windows:
@@ -111,7 +111,9 @@ class Windows:
             UsageError: a field has none, or twice, or they are no steps.
         """
         asked = _listed("delta_indices", self.delta_indices)
-        found = {name: [_whole(f"{name}: delta_indices", step) for step in steps] for name, steps in asked.items()}
+        found = {
+            name: [_check_whole(f"{name}: delta_indices", step) for step in steps] for name, steps in asked.items()
+        }
         for name, seconds in _listed("delta_timestamps", self.delta_timestamps).items():
             if name in found:
                 msg = f"windows: {name} has delta_indices and delta_timestamps; give one of them"
@@ -140,11 +142,11 @@ class Windows:
 
     @cached_property
     def _offsets(self) -> dict[str, Array]:
-        return {name: _frozen(np.array(steps, dtype=np.int64)) for name, steps in self.deltas.items()}
+        return {name: _read_only(np.array(steps, dtype=np.int64)) for name, steps in self.deltas.items()}
 
     @cached_property
     def _around(self) -> Array | None:
-        return None if self.length is None else _frozen(np.arange(-self.history, self.length))
+        return None if self.length is None else _read_only(np.arange(-self.history, self.length))
 
     @cached_property
     def extent(self) -> tuple[int, int]:
@@ -172,13 +174,13 @@ class Windows:
         return np.where(lengths > 0, counts, 0).astype(np.int64)
 
 
-def _frozen(steps: Array) -> Array:
+def _read_only(steps: Array) -> Array:
     """Return what each batch is given, so that nobody changes it."""
     steps.flags.writeable = False
     return steps
 
 
-def _whole(what: str, value: Any) -> int:
+def _check_whole(what: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         msg = f"windows: {what}: {value!r} is no whole number of steps"
         raise UsageError(msg)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from datacheck.cli.info import Place
+from datacheck.cli.info import PathOrUrl
 from datacheck.cli.say import say
 from datacheck.cli.scan import root_option, scheduler_option, workers_option
-from datacheck.report.words import bytes_said
+from datacheck.report.words import format_bytes
 
 if TYPE_CHECKING:
     from datacheck.build.builder import Built
@@ -39,7 +39,7 @@ def pipeline_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--compress", metavar="CODEC", help=_COMPRESS),
         click.option("--split", metavar="NAME", help="This split only."),
         root_option,
-        click.option("--out", type=Place(), metavar="DIR|URL", help="The folder of caches. Default: cache."),
+        click.option("--out", type=PathOrUrl(), metavar="DIR|URL", help="The folder of caches. Default: cache."),
         click.option("--data", type=folder, metavar="DIR", help="The data. Default: as the pipeline says."),
         click.argument("pipeline", metavar="PIPELINE|SCHEMA"),
     ):
@@ -49,7 +49,7 @@ def pipeline_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command("build", help=_HELP)
 @pipeline_options
-@click.option("--staging", type=Place(), metavar="DIR", help=_STAGING)
+@click.option("--staging", type=PathOrUrl(), metavar="DIR", help=_STAGING)
 @workers_option
 @scheduler_option
 @click.option("--no-reuse", "reuse", flag_value=False, default=True, help="Make everything anew; ask no earlier cache.")
@@ -64,34 +64,34 @@ def build(pipeline: str, **options: Any) -> None:  # fmt: skip
     with progress_bar() as progress:
         made = build_caches(pipeline, progress=progress, **options)
     for one in made:
-        say(*described(one))
-    say(*_unlisted(made[0].unlisted if made else ()))
+        say(*built_lines(one))
+    say(*_unlisted_lines(made[0].unlisted if made else ()))
     if sum(count for one in made for count, _ in one.unfit.values()) > options["allow_missing"]:
         click.get_current_context().exit(1)
 
 
-def described(one: Built) -> Iterator[str]:
+def built_lines(one: Built) -> Iterator[str]:
     """Yield what is said of one built cache."""
     invalid, missing = one.made - one.valid, one.samples - one.made
     yield f"{one.path}{' (unchanged: it was built before)' if one.reused else ''}"
-    yield from _unfit(one.unfit)
+    yield from _unfit_lines(one.unfit)
     counts = f"{one.valid:,} valid, {invalid:,} invalid, {missing:,} not made"
-    yield f"    {one.samples:,} sample{'' if one.samples == 1 else 's'}: {counts}; {bytes_said(one.nbytes)}"
+    yield f"    {one.samples:,} sample{'' if one.samples == 1 else 's'}: {counts}; {format_bytes(one.nbytes)}"
     if one.kept:
         yield f"    {one.kept:,} shard{' was' if one.kept == 1 else 's were'} there from a run before"
     if one.reuse is not None:
-        yield from _reused(one.reuse, one.shards)
+        yield from _reuse_lines(one.reuse, one.shards)
     if one.checked:
         yield f"    {one.checked:,} shard{' was' if one.checked == 1 else 's were'} made a second time: the same bytes"
     if one.moved is not None:
         yield f"    a damaged cache stood in its place; it lies in {one.moved}"
-    yield from _refused(one.not_made)
+    yield from _refused_lines(one.not_made)
     if one.left_out:
         yield "    fields that fewer than half of the samples have and no cache can hold are left out:"
-    yield from _first(one.left_out, "        ")
+    yield from _first_lines(one.left_out, "        ")
 
 
-def _unfit(unfit: Mapping[str, tuple[int, str]]) -> Iterator[str]:
+def _unfit_lines(unfit: Mapping[str, tuple[int, str]]) -> Iterator[str]:
     """Yield which samples are lost although the scan found them fit, and what to do."""
     for name, (count, shape) in unfit.items():
         who = f"{count:,} sample{' that the scan found fit is' if count == 1 else 's that the scan found fit are'}"
@@ -103,19 +103,19 @@ def _unfit(unfit: Mapping[str, tuple[int, str]]) -> Iterator[str]:
         yield f"        transforms: [{{steps:resized: {{fields: {{{name}: {{shape: [...], dtype: ...}}}}}}}}]"
 
 
-def _unlisted(refused: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _unlisted_lines(refused: Sequence[tuple[str, str]]) -> Iterator[str]:
     if refused:
         yield "These folders could not be listed; their samples are in no cache:"
-    yield from _first([f"{path}: {reason}" for path, reason in refused], "    ")
+    yield from _first_lines([f"{path}: {reason}" for path, reason in refused], "    ")
 
 
-def _first(lines: Sequence[str], indent: str, more: str = "") -> Iterator[str]:
+def _first_lines(lines: Sequence[str], indent: str, more: str = "") -> Iterator[str]:
     yield from (f"{indent}{line}" for line in lines[:_SHOWN])
     if len(lines) > _SHOWN:
         yield f"{indent}... and {len(lines) - _SHOWN:,} more{more}"
 
 
-def _reused(reuse: Reuse, shards: int) -> Iterator[str]:
+def _reuse_lines(reuse: Reuse, shards: int) -> Iterator[str]:
     also = f"; {reuse.copied:,} samples of the others were copied" if reuse.copied else ""
     yield f"    {reuse.linked:,} of {shards:,} shards are those of {reuse.path}{also}"
     if reuse.lost:
@@ -123,8 +123,8 @@ def _reused(reuse: Reuse, shards: int) -> Iterator[str]:
         yield f"    {lost} damaged there and made anew: datacheck cache verify {reuse.path}"
 
 
-def _refused(not_made: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _refused_lines(not_made: Sequence[tuple[str, str]]) -> Iterator[str]:
     if not_made:
         who = "1 readable sample does" if len(not_made) == 1 else f"{len(not_made):,} readable samples do"
         yield f"    {who} not fit the cache, or a transform refused {'it' if len(not_made) == 1 else 'them'}:"
-    yield from _first([f"{key}: {reason}" for key, reason in not_made], "        ", "; all are in build.json")
+    yield from _first_lines([f"{key}: {reason}" for key, reason in not_made], "        ", "; all are in build.json")

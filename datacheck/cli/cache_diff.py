@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from datacheck.cli.info import Place, split_option
+from datacheck.cli.info import PathOrUrl, split_option
 from datacheck.cli.say import say
 
 if TYPE_CHECKING:
-    from datacheck.cache.diff import Change, Diff
+    from datacheck.cache.diff import Diff, ValueChange
 
 Item = TypeVar("Item")
 
@@ -22,8 +22,8 @@ _LETTERS = 10_000  # of a line
 
 
 @click.command()
-@click.argument("first", type=Place())
-@click.argument("second", type=Place())
+@click.argument("first", type=PathOrUrl())
+@click.argument("second", type=PathOrUrl())
 @click.option("--field", "fields", multiple=True, metavar="NAME", help="Compare this field; may be given again.")
 @split_option
 @click.pass_context
@@ -34,30 +34,30 @@ def diff(ctx: click.Context, first: Path | str, second: Path | str, fields: tupl
 
     a, b = (open_cache(path, split=split) for path in (first, second))
     found = diff_caches(a, b, fields or None)
-    say(f"first   {a.path}: {len(a):,} samples", f"second  {b.path}: {len(b):,} samples", *_told(found))
+    say(f"first   {a.path}: {len(a):,} samples", f"second  {b.path}: {len(b):,} samples", *_diff_lines(found))
     if found:
         ctx.exit(1)
     say("no difference" + (f" in {', '.join(fields)}" if fields else ""))
 
 
-def _told(found: Diff) -> Iterator[str]:
-    from datacheck.cache.diff import MOST
+def _diff_lines(found: Diff) -> Iterator[str]:
+    from datacheck.cache.diff import MOST_CHANGES
 
-    yield from listed("stored otherwise", found.fields.items(), stored)
-    yield from listed("only in the first", found.removed)
-    yield from listed("only in the second", found.added)
-    yield from listed("changed", found.changed.items(), _changed)
+    yield from counted_lines("stored otherwise", found.fields.items(), stored)
+    yield from counted_lines("only in the first", found.removed)
+    yield from counted_lines("only in the second", found.added)
+    yield from counted_lines("changed", found.changed.items(), _change_line)
     if found.unread:
-        yield f"{found.unread:,} more samples that both have were not looked at, as {MOST:,} values had changed before"
-    yield from listed("judged otherwise", found.verdicts.items(), judged)
+        yield f"{found.unread:,} more samples that both have were not looked at, as {MOST_CHANGES:,} values had changed before"
+    yield from counted_lines("judged otherwise", found.verdicts.items(), verdict_line)
 
 
-def _changed(item: tuple[str, Mapping[str, Change]]) -> str:
+def _change_line(item: tuple[str, Mapping[str, ValueChange]]) -> str:
     key, of = item
     return f"{key}: {'; '.join(f'{name} {change}' for name, change in of.items())}"
 
 
-def listed(what: str, items: Collection[Item], line: Callable[[Item], str] = str) -> Iterator[str]:
+def counted_lines(what: str, items: Collection[Item], line: Callable[[Item], str] = str) -> Iterator[str]:
     """Yield how many there are of what, and a line for the first of them: there may be millions, with long names."""
     from datacheck.report.words import clean
 
@@ -76,7 +76,7 @@ def stored(item: tuple[str, tuple[str, str]]) -> str:
     return f"{name}: {one or 'none'}, then {other or 'none'}"
 
 
-def judged(item: tuple[str, tuple[Sequence[str], Sequence[str]]]) -> str:
+def verdict_line(item: tuple[str, tuple[Sequence[str], Sequence[str]]]) -> str:
     """Return the codes that make a sample invalid in either, in words."""
     key, (one, other) = item
     return f"{key}: {', '.join(one) or 'valid'}, then {', '.join(other) or 'valid'}"

@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 @click.pass_context
 def report(ctx: click.Context, path: Path | str, file: Path, depth: Depth, split: str | None) -> None:
     """Write a page that shows what a cache holds; the exit code is 7 where it is not what was written."""
-    from datacheck.report.cache_page import COMMAND, cache_page, cache_said
-    from datacheck.report.words import bytes_said
+    from datacheck.report.cache_page import COMMAND, cache_page, cache_summary
+    from datacheck.report.words import format_bytes
     from datacheck.runtime import outputs
 
     place = _chosen(path, split)
     _check_place(file, place)
-    said = cache_said(place, depth)
+    said = cache_summary(place, depth)
     page = cache_page(said)
     outputs.write_output(file, page, COMMAND, outputs.generated_by(COMMAND))
     problems = said["checked"]["all_problems"]
     whole = "intact (every byte)" if depth == "full" else "intact (manifest, files and sizes)"
     wrong = f"{problems:,} problem{'' if problems == 1 else 's'}" if problems else whole
     say(f"{place}: {wrong}")
-    say(f"{file}: {bytes_said(len(page))}; open it in a browser")
+    say(f"{file}: {format_bytes(len(page))}; open it in a browser")
     if problems:
         ctx.exit(7)
 
@@ -52,7 +52,7 @@ def _chosen(path: Path | str, split: str | None) -> Path | str:
         UsageError: there is none, or there are several; it says what is there.
         CorruptionError: one has lost its manifest.
     """
-    from datacheck.cache.find import choose_cache, find_caches, find_headless, unfinished_at
+    from datacheck.cache.find import choose_cache, find_caches, find_without_manifest, unfinished_builds
     from datacheck.errors import CorruptionError, UsageError
 
     try:
@@ -60,14 +60,14 @@ def _chosen(path: Path | str, split: str | None) -> Path | str:
     except UsageError:
         if any(find_caches(path)):
             raise
-        headless = next(find_headless(path), None) if isinstance(path, Path) else None
+        headless = next(find_without_manifest(path), None) if isinstance(path, Path) else None
         if headless is not None:
             msg = (
                 f"{headless}: its manifest is gone, though it lies where a finished cache does. Run datacheck cache "
                 "repair with the words of the build that made it."
             )
             raise CorruptionError(msg) from None
-        builds = unfinished_at(path)
+        builds = unfinished_builds(path)
         if builds:
             others = f", and {len(builds) - 1:,} more" if len(builds) > 1 else ""
             msg = (

@@ -18,16 +18,16 @@ each is read once more, the fields of the schema, the verdict and datacheck's di
 """
 
 
-def _said(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+def _properties(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     """Return the properties of ``--set NAME=TEXT``."""
     del ctx, param
-    from datacheck.report.croissant import SAID
+    from datacheck.report.croissant import PROPERTIES
 
     said = {}
     for value in values:
         name, equals, text = value.partition("=")
-        if name not in SAID or not equals or not text.strip():
-            msg = f"--set {value}: write NAME=TEXT, for example --set license=CC-BY-4.0; names are {', '.join(SAID)}"
+        if name not in PROPERTIES or not equals or not text.strip():
+            msg = f"--set {value}: write NAME=TEXT, for example --set license=CC-BY-4.0; names are {', '.join(PROPERTIES)}"
             raise UsageError(msg)
         said[name] = text
     return said
@@ -44,14 +44,14 @@ def _said(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     "exists is never overwritten.",
 )  # fmt: skip
 @click.option(
-    "--set", "said", multiple=True, metavar="NAME=TEXT", callback=_said,
+    "--set", "said", multiple=True, metavar="NAME=TEXT", callback=_properties,
     help="What nobody can measure: name, description, license, url, creator, citeAs, datePublished, version.",
 )  # fmt: skip
 def card(run: Path, form: str, output: Path | None, said: dict[str, str]) -> None:
     """Write, and say what is not in it."""
     del form  # there is one so far
     from datacheck.report.croissant import card as card_of
-    from datacheck.report.words import json_said
+    from datacheck.report.words import escaped_json
     from datacheck.runtime import fsops
 
     if output is not None and (output.exists() or output.is_symlink()):
@@ -64,7 +64,7 @@ def card(run: Path, form: str, output: Path | None, said: dict[str, str]) -> Non
         fsops.check_writable(output.parent)
     made = card_of(run, said, None if output is None else output.parent)
     if output is None:
-        sys.stdout.buffer.write(json_said(made.bytes))
+        sys.stdout.buffer.write(escaped_json(made.bytes))
     else:
         fsops.write_file(output, made.bytes, mode=0o666)
     for note in made.notes:

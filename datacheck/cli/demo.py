@@ -17,11 +17,11 @@ from datacheck.cli.say import say
 from datacheck.errors import UsageError
 
 if TYPE_CHECKING:
-    from datacheck.demo.course import Answer, Course
+    from datacheck.demo.course import DemoResult, FaultAnswer
 
 _SYSTEMS = ("sceneleap", "ho3d", "scannetpp", "libero", "minimind")
 _WHAT, _WHERE = 45, 38
-_OTHERS = 4  # findings that follow from no planted fault: shown so many
+_OTHERS_SHOWN = 4  # findings that follow from no planted fault: shown so many
 
 
 @click.command("demo")
@@ -39,13 +39,13 @@ def demo(ctx: click.Context, system: str | None, out: Path | None, seed: int, ke
     cache, verifies it, and trains a small PyTorch model. The exit code is 0 only if every planted fault was found
     with its code, nothing else was called an error, and no broken sample reached the model.
     """
-    from datacheck.demo.course import needs
+    from datacheck.demo.course import require_extras
 
     systems = [system] if system else list(_SYSTEMS)
-    needs(systems)
+    require_extras(systems)
     folder = _folder(out, systems)
     try:
-        differs = _courses(folder, systems, seed)
+        differs = _run_courses(folder, systems, seed)
     finally:
         if out is None and not keep:
             shutil.rmtree(folder, ignore_errors=True)
@@ -56,7 +56,7 @@ def demo(ctx: click.Context, system: str | None, out: Path | None, seed: int, ke
     ctx.exit(int(differs))
 
 
-def _courses(folder: Path, systems: list[str], seed: int) -> bool:
+def _run_courses(folder: Path, systems: list[str], seed: int) -> bool:
     from datacheck.demo.course import run
 
     color = False if "NO_COLOR" in os.environ else None
@@ -64,9 +64,9 @@ def _courses(folder: Path, systems: list[str], seed: int) -> bool:
     courses = []
     for name in systems:
         courses.append(run(name, folder / name, seed))
-        for line in shown(courses[-1]):
+        for line in course_lines(courses[-1]):
             click.echo(line, color=color)
-    click.echo(_last(courses, time.monotonic() - began), color=color)
+    click.echo(_summary_line(courses, time.monotonic() - began), color=color)
     return any(course.differs for course in courses)
 
 
@@ -80,13 +80,13 @@ def _folder(out: Path | None, systems: list[str]) -> Path:
     return out
 
 
-def shown(course: Course) -> Iterator[str]:
+def course_lines(course: DemoResult) -> Iterator[str]:
     """Yield the screen of one system: what was planted and found, then one line per stage."""
     size = f"synthetic, in the real layout: {course.files:,} files, {course.nbytes / 1e6:.1f} MB"
     yield f"{click.style(course.system, bold=True)}  {size}"
     yield click.style(f"  {'planted':<{_WHAT}} {'in':<{_WHERE}} {'must be':<8} found", dim=True)
-    yield from (_answer(answer) for answer in course.answers)
-    yield from _stages(course)
+    yield from (_answer_line(answer) for answer in course.answers)
+    yield from _stage_lines(course)
     missed = sum(not answer.found for answer in course.answers)
     seconds = f"{sum(course.seconds.values()):.1f} s"
     if course.differs:
@@ -99,14 +99,14 @@ def shown(course: Course) -> Iterator[str]:
     yield ""
 
 
-def _answer(answer: Answer) -> str:
+def _answer_line(answer: FaultAnswer) -> str:
     planted = answer.planted
     mark = click.style("yes", fg="green") if answer.found else click.style("NO", fg="red", bold=True)
     note = "" if answer.severity in {"error", ""} else f" ({answer.severity})"
-    return f"  {planted.what:<{_WHAT}} {_where(planted.keys):<{_WHERE}} {planted.code:<8} {mark}{note}"
+    return f"  {planted.what:<{_WHAT}} {_keys_text(planted.keys):<{_WHERE}} {planted.code:<8} {mark}{note}"
 
 
-def _where(keys: tuple[str, ...]) -> str:
+def _keys_text(keys: tuple[str, ...]) -> str:
     if not keys:
         return "every sample"
     name, rest = (keys[0], "") if len(keys) == 1 else (keys[0].rpartition("/")[0], f" ({len(keys)} samples)")
@@ -115,16 +115,16 @@ def _where(keys: tuple[str, ...]) -> str:
     return (name if len(name) <= room else f"{name[:half]}...{name[-half:]}") + rest
 
 
-def _stages(course: Course) -> Iterator[str]:
+def _stage_lines(course: DemoResult) -> Iterator[str]:
     counts, seconds = course.samples, course.seconds
     looked = f"{counts['checked']:,} checked, {counts['unreadable']:,} unreadable, {counts['skipped']:,} skipped"
     fit = f"{counts['valid']:,} fit for training"
     yield f"  scan    {counts['listed']:,} samples: {looked}; {fit}  {seconds['scan']:.1f} s"
     others = [(severity, code, message) for severity, code, message in course.others if severity != "error"]
-    for severity, code, message in others[:_OTHERS]:  # errors stand below, as what differs
+    for severity, code, message in others[:_OTHERS_SHOWN]:  # errors stand below, as what differs
         yield " " * 10 + textwrap.shorten(f"and {code} ({severity}): {message}", 110, placeholder=" …")
-    if len(others) > _OTHERS:
-        yield f"          and {len(others) - _OTHERS} more warnings and notes"
+    if len(others) > _OTHERS_SHOWN:
+        yield f"          and {len(others) - _OTHERS_SHOWN} more warnings and notes"
     if (cache := course.cache) is not None:
         state = "every byte verified" if not cache.problems else f"{len(cache.problems)} PROBLEMS"
         what = f"{cache.usable:,} of {cache.samples:,} samples usable, {cache.nbytes / 1e6:.1f} MB"
@@ -136,7 +136,7 @@ def _stages(course: Course) -> Iterator[str]:
         yield f"  served  {served}; a valid one stood in for a broken one {made.substituted:,} times"
 
 
-def _last(courses: list[Course], seconds: float) -> str:
+def _summary_line(courses: list[DemoResult], seconds: float) -> str:
     planted = sum(len(c.answers) for c in courses)
     found = sum(answer.found for c in courses for answer in c.answers)
     failed = [c.system for c in courses if c.differs]

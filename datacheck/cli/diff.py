@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from datacheck.cli.cache_diff import judged, listed, stored
-from datacheck.cli.info import Place
-from datacheck.cli.manifest import deep_option, format_option, schema_of, schema_option, tell_notes, workers_option
+from datacheck.cli.cache_diff import counted_lines, stored, verdict_line
+from datacheck.cli.info import PathOrUrl
+from datacheck.cli.manifest import deep_option, format_option, print_notes, schema_of, schema_option, workers_option
 from datacheck.cli.say import say
 from datacheck.cli.scan import root_option
 
@@ -22,8 +22,8 @@ _FIELDS_SHOWN = 4
 
 
 @click.command()
-@click.argument("first", metavar="A", type=Place())
-@click.argument("second", metavar="B", type=Place())
+@click.argument("first", metavar="A", type=PathOrUrl())
+@click.argument("second", metavar="B", type=PathOrUrl())
 @schema_option
 @root_option
 @deep_option
@@ -60,8 +60,8 @@ def diff(
 
         click.echo(json_of(found.as_dict()))
     else:
-        say(*_told(found))
-        tell_notes(found.notes)
+        say(*_comparison_lines(found))
+        print_notes(found.notes)
     if found:
         ctx.exit(1)
 
@@ -75,22 +75,22 @@ def _of_runs(ctx: click.Context, first: str, second: str, form: str) -> None:
         command.invoke(inner)
 
 
-def _told(found: Comparison) -> Iterator[str]:
+def _comparison_lines(found: Comparison) -> Iterator[str]:
     from datacheck.report.words import clean
 
     for name, about in (("first ", found.first), ("second", found.second)):
-        yield clean(f"{name}  {about['path']}: {_about(about)}", spaces=True)
+        yield clean(f"{name}  {about['path']}: {_side_text(about)}", spaces=True)
     if not found:
         yield "no difference"
         return
-    yield from listed("stored otherwise", found.stored.items(), stored)
-    yield from _tree("file", found.files, (found.values,) if found.samples is None else ())
+    yield from counted_lines("stored otherwise", found.stored.items(), stored)
+    yield from _tree_lines("file", found.files, (found.values,) if found.samples is None else ())
     if found.samples is not None:
-        yield from _tree("sample", found.samples, (found.values, found.fields))
-    yield from listed("samples judged otherwise", found.verdicts.items(), judged)
+        yield from _tree_lines("sample", found.samples, (found.values, found.fields))
+    yield from counted_lines("samples judged otherwise", found.verdicts.items(), verdict_line)
 
 
-def _about(about: Mapping[str, Any]) -> str:
+def _side_text(about: Mapping[str, Any]) -> str:
     if about["kind"] == "cache":
         return f"a cache of {about['samples']:,} samples, content root {about['content_root']}"
     samples = f", {about['samples']:,} samples" if "samples" in about else ""
@@ -98,7 +98,7 @@ def _about(about: Mapping[str, Any]) -> str:
     return f"{kind}{about['files']:,} files{samples}, root {about['root']}"
 
 
-def _fields(said: Sequence[Mapping[str, Any]], name: str) -> str:
+def _changed_fields(said: Sequence[Mapping[str, Any]], name: str) -> str:
     """Return which fields of a name differ, as the first says it that says anything of that name."""
     of = next((some[name] for some in said if name in some), ())
     if not isinstance(of, Mapping):
@@ -107,9 +107,9 @@ def _fields(said: Sequence[Mapping[str, Any]], name: str) -> str:
     return "; ".join([*told, *([f"{len(of) - _FIELDS_SHOWN:,} more fields"] if len(of) > _FIELDS_SHOWN else [])])
 
 
-def _tree(what: str, tree: TreeDiff, told: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _tree_lines(what: str, tree: TreeDiff, told: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     def with_more(name: str) -> str:
-        return ": ".join([name, *filter(None, [_fields(told, name), _copy(tree, name)])])
+        return ": ".join([name, *filter(None, [_changed_fields(told, name), _copy(tree, name)])])
 
     kinds: list[tuple[Collection[Any], Callable[[Any], str], str]] = [
         (tree.removed, str, "{} only in the first"),
@@ -121,7 +121,9 @@ def _tree(what: str, tree: TreeDiff, told: Sequence[Mapping[str, Any]]) -> Itera
     ]
     for items, line, said in kinds:
         names = f"{what}s" if len(items) > 1 or "pairs" in said else what
-        yield from listed(said.format(names).replace("pairs", "pairs" if len(items) > 1 else "pair"), items, line)
+        yield from counted_lines(
+            said.format(names).replace("pairs", "pairs" if len(items) > 1 else "pair"), items, line
+        )
 
 
 def _copy(tree: TreeDiff, name: str) -> str:

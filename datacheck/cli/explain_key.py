@@ -32,11 +32,11 @@ def explain_key(ctx: click.Context, /, pipeline: str, **options: Any) -> None:
     with progress_bar() as progress:
         found = explain(pipeline, progress=progress, **options)
     for one in found:
-        say(*told(one))
+        say(*explained_lines(one))
     ctx.exit(int(any(one.path != one.newest for one in found)))
 
 
-def told(one: Explained) -> Iterator[str]:
+def explained_lines(one: Explained) -> Iterator[str]:
     """Yield what is said of one split."""
     if one.newest is None:
         yield f"{one.path}\n    not built, and there is no older cache to compare with"

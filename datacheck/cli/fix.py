@@ -32,7 +32,7 @@ def fix(
     """
     from datacheck.fix import fix as repaired
     from datacheck.report.progress import progress_bar
-    from datacheck.rules.base import counted
+    from datacheck.rules.base import pluralize
     from datacheck.scan import Request, paths_of, run_scan, schema_for
 
     code, chosen = code.upper(), schema_for(data, schema)
@@ -45,8 +45,8 @@ def fix(
     _list("left as they were:", made.unclear)
     _list("left as it was:", made.left, f" ({code} still fails once it is repaired, or another rule then does)")
     _list("warning: left out of the copy:", [f"{path}: {why}" for path, why in made.dropped])
-    files = counted(len(made.changed), "file")
-    left_out = f", {counted(len(made.dropped), 'name')} left out" if made.dropped else ""
+    files = pluralize(len(made.changed), "file")
+    left_out = f", {pluralize(len(made.dropped), 'name')} left out" if made.dropped else ""
     look = shlex.join(["datacheck", "scan", str(target), *(["--schema", schema] if schema else [])])
     say(f"{target}: {files} repaired, {made.copied:,} as they were{left_out}. Look: {look}")
     if made.left or made.unclear:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from datacheck.cli.info import Place
+from datacheck.cli.info import PathOrUrl
 from datacheck.cli.say import say
-from datacheck.report.words import bytes_said
+from datacheck.report.words import format_bytes
 
 if TYPE_CHECKING:
-    from datacheck.build.gc import Found
+    from datacheck.build.gc import GcCandidate
 
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 _HELP = """Show what could be removed below FOLDER or a URL (default: cache), and remove it with --delete.
@@ -36,7 +36,7 @@ class _Age(click.ParamType[float]):
 
 
 @click.command("gc", help=_HELP)
-@click.argument("folder", type=Place(), default=Path("cache"))
+@click.argument("folder", type=PathOrUrl(), default=Path("cache"))
 @click.option("--keep", type=click.IntRange(0), metavar="N", help="Of the caches of each split the newest N stay.")
 @click.option("--older-than", "older", type=_Age(), help="Only what is older goes: 12h, 7d, 2w.")
 @click.option("--unlocked", is_flag=True, help="On a network file system: nobody reads what goes.")
@@ -53,7 +53,7 @@ def gc(
     """Survey, say what goes, remove it where that is asked for."""
     from datacheck.build import gc as gc_folder
     from datacheck.build import gc_bucket
-    from datacheck.build.gc import freed
+    from datacheck.build.gc import freed_bytes
 
     if isinstance(folder, str):
         found, remove = gc_bucket.survey(folder, keep, older), gc_bucket.remove
@@ -66,17 +66,17 @@ def gc(
         say(*_lines(one, removed=one in gone, delete=delete))
     going = [one for one in found if one.goes]
     if delete:
-        say(f"{bytes_said(freed(gone))} freed" if gone else "Nothing to remove.")
+        say(f"{format_bytes(freed_bytes(gone))} freed" if gone else "Nothing to remove.")
     elif going:
-        say(f"{bytes_said(freed(going))} would be freed. Nothing was removed: --delete does it.")
+        say(f"{format_bytes(freed_bytes(going))} would be freed. Nothing was removed: --delete does it.")
     else:
         say("Nothing to remove.")
     ctx.exit(int(any(one.strange for one in found)))
 
 
-def _lines(one: Found, *, removed: bool, delete: bool) -> Iterator[str]:
+def _lines(one: GcCandidate, *, removed: bool, delete: bool) -> Iterator[str]:
     """Yield what is said of one thing: what becomes of it, what its removal frees and what it shares with others."""
-    from datacheck.build.gc import freed
+    from datacheck.build.gc import freed_bytes
 
     if one.goes and delete:
         what, why = ("removed", one.why) if removed else ("stays", "in use, just being removed, or not ours to remove")
@@ -85,9 +85,9 @@ def _lines(one: Found, *, removed: bool, delete: bool) -> Iterator[str]:
     if one.kind == "unknown":
         yield f"{what:12}  {one.path}  ({why})"
         return
-    own, size = freed([one]), sum(size for _, _, size in one.files.values())
-    shared = f", of them {bytes_said(size - own)} shared" if size > own else ""
-    yield f"{what:12}  {one.path}  {bytes_said(size)}{shared}, {_age(one.age)} ({why})"
+    own, size = freed_bytes([one]), sum(size for _, _, size in one.files.values())
+    shared = f", of them {format_bytes(size - own)} shared" if size > own else ""
+    yield f"{what:12}  {one.path}  {format_bytes(size)}{shared}, {_age(one.age)} ({why})"
     for path in one.strange:
         what = "not written by a build" if one.kind == "build" else "no file of this cache"
         yield f"    {path}: {what}, left. Remove it yourself if nobody needs it."

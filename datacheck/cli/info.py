@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datacheck.cache import Cache
 
 
-class Place(click.ParamType[Path | str]):
+class PathOrUrl(click.ParamType[Path | str]):
     """A folder, or the URL of a place in an object store."""
 
     name = "path"
@@ -26,7 +26,7 @@ class Place(click.ParamType[Path | str]):
         return value if is_url(value) else Path(value)
 
 
-path_argument = click.argument("path", type=Place())
+path_argument = click.argument("path", type=PathOrUrl())
 _LONGEST, _WIDEST = 1_000, 100  # letters of an entry of a table; cells that others are padded to
 split_option = click.option("--split", metavar="NAME", help="The split, where the folder holds several.")
 
@@ -38,11 +38,11 @@ def info(path: Path | str, split: str | None) -> None:
     """Show what a cache holds: fields, shapes, counts, sizes, windows."""
     from datacheck.cache import open_cache
 
-    say(*_described(open_cache(path, split=split)))
+    say(*_cache_lines(open_cache(path, split=split)))
 
 
 @click.command()
-@click.argument("folder", type=Place(), default=Path("cache"))
+@click.argument("folder", type=PathOrUrl(), default=Path("cache"))
 def ls(folder: Path | str) -> None:
     """List finished caches, unfinished builds and the trash below FOLDER (default: cache), or caches below a URL."""
     from datacheck.cache.bucket import find_attempts
@@ -54,7 +54,7 @@ def ls(folder: Path | str) -> None:
         raise UsageError(msg)
     rows: list[tuple[str, ...]] = [("pipeline", "split", "key", "samples", "valid", "size", "")]
     unlisted: list[StorageError] = []
-    rows += [_listed(path) for path in find_caches(folder, unlisted=unlisted)]
+    rows += [_cache_row(path) for path in find_caches(folder, unlisted=unlisted)]
     rows += [("", "", "", "", "", "", f"not looked at: {error}") for error in unlisted]
     if isinstance(folder, Path):
         others = [(path.name, f"unfinished, in {path.parent}") for path in find_builds(folder)]
@@ -67,7 +67,7 @@ def ls(folder: Path | str) -> None:
     say(*(_table(rows) if len(rows) > 1 else [f"{folder}: no cache here. datacheck cache build makes one."]))
 
 
-def _listed(path: Path | str) -> tuple[str, ...]:
+def _cache_row(path: Path | str) -> tuple[str, ...]:
     from datacheck.cache import open_cache
     from datacheck.errors import DatacheckError
 
@@ -81,7 +81,7 @@ def _listed(path: Path | str) -> tuple[str, ...]:
     return (root.pipeline, root.split, root.key, f"{len(opened):,}", f"{valid:,}", _size(_bytes(opened)), "")
 
 
-def _described(opened: Cache) -> Iterator[str]:
+def _cache_lines(opened: Cache) -> Iterator[str]:
     root, made, valid = opened.root, int(opened.made.sum()), int(opened.usable.sum())
     yield f"{opened.path}"
     yield f"pipeline {root.pipeline}, schema {root.schema}, split {root.split}, key {root.key}"
@@ -98,11 +98,13 @@ def _described(opened: Cache) -> Iterator[str]:
     for name, spec in opened.fields.items():
         shape = f"[{', '.join(map(str, [*([spec.dim] if spec.dim else []), *spec.item]))}]"
         kind = spec.dtype if spec.kind == "array" else spec.kind
-        rows.append((name, kind, shape if spec.kind == "array" else "", _size(_field_bytes(opened, name)), _said(spec)))
+        rows.append(
+            (name, kind, shape if spec.kind == "array" else "", _size(_field_bytes(opened, name)), _attrs_text(spec))
+        )
     yield from _table(rows)
 
 
-def _said(spec: Any) -> str:
+def _attrs_text(spec: Any) -> str:
     declared = [f"{name} {value}" for name, value in sorted(spec.attrs.items()) if isinstance(value, str | int | float)]
     return ", ".join([*declared, *(["optional"] if spec.optional else [])])
 

@@ -24,7 +24,7 @@ def init(data: Path, output: Path) -> None:
     """Draft a schema for DATA: file pattern, fields, roles, units, measured ranges. Every guess is marked."""
     from datacheck.errors import UsageError
     from datacheck.infer.draft import draft
-    from datacheck.rules.base import counted
+    from datacheck.rules.base import pluralize
     from datacheck.runtime import fsops
     from datacheck.scan.suggest import typed
 
@@ -35,7 +35,7 @@ def init(data: Path, output: Path) -> None:
     fsops.write_file(output, made.text.encode(), mode=0o666)
     say(*made.text.removesuffix("\n").split("\n"))
     say(
-        f"{output}: {counted(made.fields, 'field')} drafted. Read every line marked '# inferred', mend it, then: "
+        f"{output}: {pluralize(made.fields, 'field')} drafted. Read every line marked '# inferred', mend it, then: "
         f"datacheck scan {typed(data)} --schema {typed(output)}",
         err=True,
     )

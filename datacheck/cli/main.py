@@ -19,7 +19,7 @@ from datacheck import __version__
 from datacheck.cli.lazy import LazyGroup
 from datacheck.cli.say import say
 from datacheck.errors import DatacheckError, ManyLines, UsageError
-from datacheck.runtime.fsops import refused
+from datacheck.runtime.fsops import as_storage_error
 
 _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
     "scan": ("scan", "Find the broken samples of a dataset."),
@@ -71,7 +71,7 @@ def datacheck(ctx: click.Context, /, version: bool, verbose: bool, no_sandbox: b
     from datacheck.runtime import sandbox
 
     if no_sandbox:
-        sandbox.turn_off()
+        sandbox.disable()
     if version:
         from datacheck.cli.say import say
 
@@ -92,7 +92,7 @@ def _versions() -> list[str]:
     for name in ("numpy", "h5py", "zarr", "numcodecs", "pyarrow", "torch"):
         with contextlib.suppress(PackageNotFoundError):
             said.append(f"{name} {installed(name)}")
-    return [*said, f"sandbox: {sandbox.described()}", f"files by handle: {beneath.described()}"]
+    return [*said, f"sandbox: {sandbox.sandbox_parts()}", f"files by handle: {beneath.open_method()}"]
 
 
 def main(args: list[str] | None = None) -> None:
@@ -127,7 +127,7 @@ def run(args: list[str] | None = None) -> int:
             code = done.exit_code
         sys.stdout.flush()  # what a full disk or a closed pipe refuses is told here, and not by Python at its end
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the last place that can turn it into a message
-        code = _ended(error, code)
+        code = _exit_code(error, code)
     try:
         sys.stdout.flush()
     except OSError:  # it has been said; Python would try once more at its end
@@ -166,7 +166,7 @@ def _check_text(args: list[str]) -> None:
             raise UsageError(msg)
 
 
-def _ended(error: BaseException, code: int) -> int:
+def _exit_code(error: BaseException, code: int) -> int:
     if isinstance(error, click.ClickException):
         error.show(shown := io.StringIO())
         say(*shown.getvalue().removesuffix("\n").split("\n"), err=True)
@@ -175,26 +175,26 @@ def _ended(error: BaseException, code: int) -> int:
         return code
     if isinstance(error, OSError):  # a name too long, a full /dev/stdout: the machine's refusal, not a fault of ours
         gone = isinstance(error, FileNotFoundError)  # without a name: os.getcwd
-        error = refused(error, error.filename or ("the working folder" if gone else "standard output"))
+        error = as_storage_error(error, error.filename or ("the working folder" if gone else "standard output"))
     if isinstance(error, DatacheckError):
         lines = error.args[0].split("\n") if error.args and isinstance(error.args[0], ManyLines) else [str(error)]
-        return _say(_noted(lines, error), error.exit_code)
+        return _print_error(_with_notes(lines, error), error.exit_code)
     if isinstance(error, KeyboardInterrupt):
-        return _say(_noted(["interrupted."], error), 143 if isinstance(error, Terminated) else 130)
-    return _say([_unexpected(error)], 4)
+        return _print_error(_with_notes(["interrupted."], error), 143 if isinstance(error, Terminated) else 130)
+    return _print_error([_internal_error(error)], 4)
 
 
-def _noted(lines: list[str], error: BaseException) -> list[str]:
+def _with_notes(lines: list[str], error: BaseException) -> list[str]:
     return [*lines[:-1], " ".join([lines[-1], *getattr(error, "__notes__", [])])]
 
 
-def _say(lines: list[str], code: int) -> int:
+def _print_error(lines: list[str], code: int) -> int:
     with contextlib.suppress(OSError):
         say(f"datacheck: {lines[0]}", *lines[1:], err=True)
     return code
 
 
-def _unexpected(error: BaseException) -> str:
+def _internal_error(error: BaseException) -> str:
     text = "".join(traceback.format_exception(error))
     said = f"internal error, {type(error).__name__}: {str(error).partition(chr(10))[0]}"
     try:

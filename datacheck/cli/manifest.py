@@ -11,7 +11,7 @@ from datacheck.cli.say import say
 from datacheck.cli.scan import root_option
 
 if TYPE_CHECKING:
-    from datacheck.repro.manifest import Manifest
+    from datacheck.repro.manifest import DatasetManifest
     from datacheck.schema.model import Schema
 
 schema_option = click.option(
@@ -67,11 +67,11 @@ def manifest(
         made = manifests.make(data, roots=roots, schema=schema_of(data, schema), progress=progress, **options)
     if output is not None:
         manifests.write(made, output)
-    tell_notes(made.notes)
+    print_notes(made.notes)
     if form == "json":
         from datacheck.report.words import json_of
 
-        click.echo(json_of(_said(made, output)))
+        click.echo(json_of(_manifest_json(made, output)))
     else:
         _print(made, output)
 
@@ -85,13 +85,13 @@ def schema_of(data: Path, name: str | None) -> Schema | None:
     return schema_for(data, name)
 
 
-def tell_notes(notes: tuple[str, ...]) -> None:
+def print_notes(notes: tuple[str, ...]) -> None:
     """Say on standard error what the user should know."""
     for note in notes:
         say(note, err=True)
 
 
-def _said(made: Manifest, output: Path | None) -> dict[str, Any]:
+def _manifest_json(made: DatasetManifest, output: Path | None) -> dict[str, Any]:
     said: dict[str, Any] = {
         "root": made.root, "files": len(made.files), "bytes": made.files.nbytes, "read": made.read, "kept": made.kept,
         "skipped": [list(pair) for pair in made.skipped], "output": None if output is None else str(output),
@@ -104,11 +104,11 @@ def _said(made: Manifest, output: Path | None) -> dict[str, Any]:
     return said
 
 
-def _print(made: Manifest, output: Path | None) -> None:
-    from datacheck.report.words import bytes_said
+def _print(made: DatasetManifest, output: Path | None) -> None:
+    from datacheck.report.words import format_bytes
 
     say(f"root {made.root}")
-    say(f"{len(made.files):,} files, {bytes_said(made.files.nbytes)}: {made.read:,} read, {made.kept:,} unchanged")
+    say(f"{len(made.files):,} files, {format_bytes(made.files.nbytes)}: {made.read:,} read, {made.kept:,} unchanged")
     if made.samples is not None:
         told = f", {len(made.samples.unread):,} cannot be made" if made.samples.unread else ""
         say(f"{len(made.samples.rows):,} samples of schema {made.samples.schema}{told}")

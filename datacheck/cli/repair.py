@@ -13,7 +13,7 @@ from datacheck.cli.scan import scheduler_option, workers_option
 from datacheck.cli.verify import problem_lines
 
 if TYPE_CHECKING:
-    from datacheck.build.repair import Repaired
+    from datacheck.build.repair import RepairedCache
 
 _HELP = """Check the caches of a pipeline byte by byte, and make anew what is damaged.
 
@@ -35,10 +35,10 @@ def repair(pipeline: str, **options: Any) -> None:
     with progress_bar() as progress:
         found = repair_caches(pipeline, progress=progress, **options)
     for one in found:
-        say(*told(one))
+        say(*repair_lines(one))
 
 
-def told(one: Repaired) -> Iterator[str]:
+def repair_lines(one: RepairedCache) -> Iterator[str]:
     """Yield what is said of one cache."""
     if not one.problems:
         yield f"{one.path}: intact (every byte); nothing to repair"

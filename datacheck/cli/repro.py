@@ -17,7 +17,7 @@ from datacheck.cli.lazy import LazyGroup
 from datacheck.cli.say import say
 
 if TYPE_CHECKING:
-    from datacheck.repro.checks import Row
+    from datacheck.repro.checks import CheckRow
 
 _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
     "bisect": ("repro_bisect", "Turn one switch at a time and say at which step the training parts from what it was."),
@@ -65,7 +65,7 @@ def capture(data: tuple[str, ...], steps: int, seconds: float, output: Path | No
     if output is None:
         click.echo(text, nl=False)
     else:
-        outputs.write_output(output, text.encode(), _CAPTURE, outputs.begins(_HEAD), mode=0o644)
+        outputs.write_output(output, text.encode(), _CAPTURE, outputs.begins_with(_HEAD), mode=0o644)
         say(*_summary(output, found))
     _check_ended(found["seen"], "captured")
 
@@ -148,7 +148,7 @@ def _check_output(path: Path) -> None:
     if not path.absolute().parent.is_dir():
         msg = f"{path}: its folder does not exist"
         raise UsageError(msg)
-    outputs.check_output(path, _CAPTURE, outputs.begins(_HEAD))
+    outputs.check_output(path, _CAPTURE, outputs.begins_with(_HEAD))
 
 
 def _summary(output: Path, found: dict[str, Any]) -> Iterator[str]:
@@ -176,7 +176,7 @@ def _summary(output: Path, found: dict[str, Any]) -> Iterator[str]:
 def _run(script: Sequence[str], *, quiet: bool, **request: Any) -> dict[str, Any]:
     """Run a script (or none) in a process of its own; return what was found there."""
     from datacheck.errors import UsageError
-    from datacheck.repro.inner import inner
+    from datacheck.repro.inner import child_command
 
     python, words = command_of(script)
     with tempfile.TemporaryDirectory(prefix="datacheck-") as folder:
@@ -185,7 +185,7 @@ def _run(script: Sequence[str], *, quiet: bool, **request: Any) -> dict[str, Any
         limit = request["seconds"] + _GRACE if request["seconds"] and script else None
         try:
             run = subprocess.run(
-                [*python, *inner("inner"), asked, *words], env=own_environment(), check=False,
+                [*python, *child_command("inner"), asked, *words], env=own_environment(), check=False,
                 timeout=limit, stdout=sys.stderr.fileno() if quiet else None,
             )  # fmt: skip
         except OSError as error:
@@ -239,7 +239,7 @@ def own_environment() -> dict[str, str]:
 # ------------------------------------------------------------------------------------------ text
 
 
-def _table(rows: Sequence[Row], profile: str, seen: dict[str, Any]) -> Iterator[str]:
+def _table(rows: Sequence[CheckRow], profile: str, seen: dict[str, Any]) -> Iterator[str]:
     from datacheck.report.words import clean
 
     counts = {state: sum(row.state == state for row in rows) for state in ("risk", "unknown", "note", "ok")}
@@ -267,7 +267,7 @@ def _table(rows: Sequence[Row], profile: str, seen: dict[str, Any]) -> Iterator[
         yield f"datacheck repro check --profile {profile} --print-fix prints the lines that mend them."
 
 
-def _fixes(rows: Sequence[Row]) -> Iterator[str]:
+def _fixes(rows: Sequence[CheckRow]) -> Iterator[str]:
     from datacheck.report.words import clean
 
     risks = [row for row in rows if row.state == "risk"]

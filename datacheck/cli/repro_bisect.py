@@ -40,19 +40,19 @@ def bisect(
     from datacheck.cli.repro import command_of, own_environment, show
     from datacheck.repro.bisect import bisect
     from datacheck.repro.switches import Switch
-    from datacheck.repro.training import Training
+    from datacheck.repro.training import TrainingCommand
 
     switches = [Switch.parse(text) for text in given]
     python, words = command_of(script)
     with tempfile.TemporaryDirectory(prefix="datacheck-") as folder:
-        training = Training(python, words, own_environment(), steps, seconds, Path(folder), switches)
+        training = TrainingCommand(python, words, own_environment(), steps, seconds, Path(folder), switches)
         found = bisect(training, repeats=repeats, only=only, told=lambda name: say(f"... {name}", err=True))
-    show(found.as_json(), _told(found), form)
+    show(found.as_json(), _bisection_lines(found), form)
     if found.code:
         ctx.exit(found.code)
 
 
-def _told(found: Bisection) -> Iterator[str]:
+def _bisection_lines(found: Bisection) -> Iterator[str]:
     asked, made = found.steps
     few = f" of {asked:,} asked for" if made < asked else ""
     yield _headline(found)
@@ -63,7 +63,7 @@ def _told(found: Bisection) -> Iterator[str]:
         yield f"it differs from itself at {where}, in {_pairs(found.noise)}: {found.noise.said}"
     yield ""
     for row in found.rows:
-        yield from _row(row)
+        yield from _effect_lines(row)
 
 
 def _headline(found: Bisection) -> str:
@@ -81,7 +81,7 @@ def _headline(found: Bisection) -> str:
     return "nothing parts: no switch that was tried changes a bit of these steps"
 
 
-def _row(row: Effect) -> Iterator[str]:
+def _effect_lines(row: Effect) -> Iterator[str]:
     where = f"step {row.step:,}, {row.column}" if row.step is not None and row.state == "parts" else ""
     what = {"parts": where, "same": f"same, {row.compared:,} steps compared"}.get(row.state, row.state)
     yield f"{row.name:<20}{_values(row):<28}{what}"

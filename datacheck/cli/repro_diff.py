@@ -11,15 +11,15 @@ import click
 from datacheck.cli.repro import show
 
 if TYPE_CHECKING:
-    from datacheck.repro.noise import Noise, Spread
-    from datacheck.repro.recorded import Run
+    from datacheck.repro.noise import MetricRange, Noise
+    from datacheck.repro.recorded import RecordedRun
     from datacheck.repro.run_diff import RunDiff
     from datacheck.repro.sections import Section
 
 _SHOWN = 3  # of a section, so that all of it fits on a screen
 _WARNINGS = 6
 _METRICS = 12
-_SPLIT = "datacheck.repro.repeats"
+_REPEATS_KEY = "datacheck.repro.repeats"
 
 
 class _WithRepeats(click.Command):
@@ -28,7 +28,7 @@ class _WithRepeats(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
             at = args.index("--")
-            ctx.meta[_SPLIT] = args[at + 1 :]
+            ctx.meta[_REPEATS_KEY] = args[at + 1 :]
             args = args[:at]
         return super().parse_args(ctx, args)
 
@@ -45,11 +45,11 @@ def diff(ctx: click.Context, runs: tuple[Path, ...], ignore: tuple[str, ...], fo
     exit code is 1 where anything differs, or B lies outside; 2 where nothing can be said, or nothing differs and not
     all of both could be compared: a run was killed, a rank left no trace.
     """
-    if (after := ctx.meta.get(_SPLIT)) is not None:
+    if (after := ctx.meta.get(_REPEATS_KEY)) is not None:
         if len(after) != 1:
             msg = "one run is wanted behind --: datacheck repro diff A1 A2 A3 -- B"
             raise click.UsageError(msg, ctx)
-        _against(ctx, runs, Path(after[0]), ignore, form)
+        _diff_repeats(ctx, runs, Path(after[0]), ignore, form)
         return
     if len(runs) != 2:
         msg = "two runs are compared: datacheck repro diff A B. Of repeats: datacheck repro diff A1 A2 A3 -- B"
@@ -57,16 +57,16 @@ def diff(ctx: click.Context, runs: tuple[Path, ...], ignore: tuple[str, ...], fo
     from datacheck.repro.run_diff import diff_runs
 
     found = diff_runs(*runs, ignore=ignore)
-    show(found.as_json(), told(found), form)
+    show(found.as_json(), run_diff_lines(found), form)
     if found.code:
         ctx.exit(found.code)
 
 
-def _against(ctx: click.Context, runs: tuple[Path, ...], b: Path, ignore: tuple[str, ...], form: str) -> None:
+def _diff_repeats(ctx: click.Context, runs: tuple[Path, ...], b: Path, ignore: tuple[str, ...], form: str) -> None:
     from datacheck.repro.noise import noise_floor
 
     found = noise_floor(runs, b, ignore=ignore)
-    show(found.as_json(), _noise(found), form)
+    show(found.as_json(), _noise_lines(found), form)
     if not found.enough:
         ctx.exit(2)
     if found.outside:
@@ -76,7 +76,7 @@ def _against(ctx: click.Context, runs: tuple[Path, ...], b: Path, ignore: tuple[
 # ------------------------------------------------------------------------------------------ two runs
 
 
-def told(found: RunDiff) -> Iterator[str]:
+def run_diff_lines(found: RunDiff) -> Iterator[str]:
     """Yield what is said of two runs, at most a screen."""
     yield found.headline
     yield ""
@@ -84,12 +84,12 @@ def told(found: RunDiff) -> Iterator[str]:
     yield f"B  {_run(found.b)}"
     yield ""
     for section in found.sections:
-        yield from _section(section, head=section is found.first)
-    yield from _columns(found)
-    yield from _warned(found.warnings)
+        yield from _section_lines(section, head=section is found.first)
+    yield from _column_lines(found)
+    yield from _warning_lines(found.warnings)
 
 
-def _run(run: Run) -> str:
+def _run(run: RecordedRun) -> str:
     from datacheck.repro.steps import began
 
     steps = max(run.steps.values())
@@ -99,8 +99,8 @@ def _run(run: Run) -> str:
     return f"{run.path}: {steps:,} steps{since}{ranks}"
 
 
-def _section(section: Section, *, head: bool) -> Iterator[str]:
-    from datacheck.repro.run_diff import sides
+def _section_lines(section: Section, *, head: bool) -> Iterator[str]:
+    from datacheck.repro.run_diff import short_pair
 
     if not section:
         said = f"not compared: {section.unknown}" if section.unknown else "same"
@@ -113,18 +113,18 @@ def _section(section: Section, *, head: bool) -> Iterator[str]:
     note = f": {section.note}" if section.note else ""
     yield f"{section.name:<16}{f'{count:,} differ' if count > 1 else 'differs'}{note}"
     for one in section.differences[:_SHOWN]:
-        yield f"    {one.name}: {', then '.join(sides(one))}"
+        yield f"    {one.name}: {', then '.join(short_pair(one))}"
     if count > _SHOWN:
         yield f"    ... and {count - _SHOWN:,} more"
     if section.name == "data":
         yield "    datacheck diff of these data, or of manifests, names the files"
 
 
-def _columns(found: RunDiff) -> Iterator[str]:
+def _column_lines(found: RunDiff) -> Iterator[str]:
     """Yield where each column parts, of the rank that parts first."""
     if found.column is None:
         return
-    parting = next(one for one in found.partings if one.rank == found.column.rank)
+    parting = next(one for one in found.divergences if one.rank == found.column.rank)
     yield ""
     yield "column          parts at"
     for column in parting.columns:
@@ -134,7 +134,7 @@ def _columns(found: RunDiff) -> Iterator[str]:
         yield f"{column.name:<16}step {column.step:,}{since}"
 
 
-def _warned(warnings: dict[str, list[str]]) -> Iterator[str]:
+def _warning_lines(warnings: dict[str, list[str]]) -> Iterator[str]:
     lines = [f"{whose}: {said}" for whose, all_said in warnings.items() for said in all_said]
     if lines:
         yield ""
@@ -146,7 +146,7 @@ def _warned(warnings: dict[str, list[str]]) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------ repeats
 
 
-def _noise(found: Noise) -> Iterator[str]:
+def _noise_lines(found: Noise) -> Iterator[str]:
     yield found.headline
     yield ""
     for i, run in enumerate(found.runs[:_METRICS], 1):
@@ -163,8 +163,8 @@ def _noise(found: Noise) -> Iterator[str]:
         yield f"{spread.name:<24}{_figures(spread)}  {where if spread.enough else 'not known'}{every}"
     if len(found.final) > _METRICS:
         yield f"... and {len(found.final) - _METRICS:,} more"
-    yield from _warned(found.warnings)
+    yield from _warning_lines(found.warnings)
 
 
-def _figures(spread: Spread) -> str:
+def _figures(spread: MetricRange) -> str:
     return "".join(f"{value:>14.6g}" for value in (spread.low, spread.high, spread.value))

@@ -89,7 +89,7 @@ def baseline(run: Path, output: Path, schema: str | None, reason: str, reference
     The samples stay out of what is fit for training, and one that is not in the file is always told.
     """
     from datacheck.errors import UsageError
-    from datacheck.rules.base import counted
+    from datacheck.rules.base import pluralize
     from datacheck.runtime import fsops
     from datacheck.scan import paths_of, schema_for
     from datacheck.scan.rescore import Rescore, baseline_of
@@ -103,5 +103,5 @@ def baseline(run: Path, output: Path, schema: str | None, reason: str, reference
     fsops.write_file(output, made, mode=0o666)
     for note in notes:
         say(note, err=True)
-    said = f"{counted(findings, 'finding')} of {counted(samples, 'sample')}"
+    said = f"{pluralize(findings, 'finding')} of {pluralize(samples, 'sample')}"
     say(f"{output}: {said}. Use it: datacheck scan DATA --baseline {output}")

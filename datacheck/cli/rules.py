@@ -14,7 +14,7 @@ from datacheck.errors import UsageError
 
 if TYPE_CHECKING:
     from datacheck.rules.base import Rule
-    from datacheck.rules.overview import Entry
+    from datacheck.rules.overview import RuleEntry
 
 
 def _width() -> int:
@@ -31,7 +31,7 @@ def explain(rule: str, lang: str) -> None:
     known = catalogue()
     found = [r for r in known.values() if rule.lower() in {r.code.lower(), r.name}]
     if not found:
-        msg = f"no rule is called {rule!r}{_meant(rule) or '.'} datacheck rules lists all {len(known)}."
+        msg = f"no rule is called {rule!r}{_suggestion(rule) or '.'} datacheck rules lists all {len(known)}."
         raise UsageError(msg)
     _print_page(found[0], lang)
 
@@ -43,24 +43,24 @@ def _print_page(rule: Rule, lang: str) -> None:
     from rich.text import Text
 
     from datacheck.report.rule_pages import chinese, english, plain
-    from datacheck.report.words import can_say
+    from datacheck.report.words import can_encode
     from datacheck.report.words import plain as sayable
 
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     page, hint = chinese(rule), f"中文: datacheck explain {rule.code} --lang zh"
     why = "" if page else f"{rule.code} is a rule of a plug-in and has no Chinese page"
-    if page and not can_say(hint, encoding):
+    if page and not can_encode(hint, encoding):
         why = f"standard output is {encoding}, which has no Chinese characters (PYTHONIOENCODING=utf-8 has them)"
     chosen = "zh" if page and lang == "zh" and not why else "en"
     if lang == "zh" and why:
         click.echo(f"{why}; this is the English one.", err=True)
     hint = f"English: datacheck explain {rule.code}" if chosen == "zh" else "" if why else hint
     shown = page if page and chosen == "zh" else english(rule)
-    said = "\n".join([plain(rule, shown, _width()), *_typed(rule, chosen), *(["", hint] if hint else [])])
+    said = "\n".join([plain(rule, shown, _width()), *_command_lines(rule, chosen), *(["", hint] if hint else [])])
     click.echo(sayable(Text(said), encoding).plain)
 
 
-_TYPED = {
+_COMMAND_WORDS = {
     "en": (
         "To type",
         "a copy, repaired",
@@ -72,29 +72,29 @@ _TYPED = {
 }
 
 
-def _typed(rule: Rule, lang: str) -> Iterator[str]:
+def _command_lines(rule: Rule, lang: str) -> Iterator[str]:
     """Yield the commands and lines of a schema that go with a rule, as they are typed."""
     from datacheck.fix import repairs
 
-    head, repaired, allowed, right, others = _TYPED[lang]
+    head, repaired, allowed, right, others = _COMMAND_WORDS[lang]
     yield head
     if rule.code in repairs():
-        yield _noted(f"datacheck fix {rule.code} DATA --to DIR", repaired)
-    yield _noted(f"rules: {{{rule.code}: {{allow: 0.5%}}}}", allowed)
-    yield _noted(f"rules: {{{rule.code}: {{ignore: [KEY], reason: TEXT}}}}", right)
+        yield _with_comment(f"datacheck fix {rule.code} DATA --to DIR", repaired)
+    yield _with_comment(f"rules: {{{rule.code}: {{allow: 0.5%}}}}", allowed)
+    yield _with_comment(f"rules: {{{rule.code}: {{ignore: [KEY], reason: TEXT}}}}", right)
     if rule.code.startswith("DC"):  # codes of plug-ins are in no family
-        yield _noted(f"datacheck rules --family {rule.code[:4]}", others)
+        yield _with_comment(f"datacheck rules --family {rule.code[:4]}", others)
 
 
-def _noted(typed: str, note: str) -> str:
+def _with_comment(typed: str, note: str) -> str:
     return f"  {typed:<47}# {note}"
 
 
-def _meant(word: str) -> str:
+def _suggestion(word: str) -> str:
     from datacheck.rules import catalogue
-    from datacheck.schema.grammar import meant
+    from datacheck.schema.grammar import suggestion
 
-    return meant(word, [name for r in catalogue().values() for name in (r.code, r.name)])
+    return suggestion(word, [name for r in catalogue().values() for name in (r.code, r.name)])
 
 
 @click.command("rules")
@@ -106,10 +106,10 @@ def rules(family: str | None, role: str | None, schema: str | None, form: str) -
     """List the rules: code, severity, name, what is wrong."""
     from pathlib import Path
 
-    from datacheck.rules.overview import entries
+    from datacheck.rules.overview import rule_entries
     from datacheck.scan import schema_for
 
-    found = entries(family, role, None if schema is None else schema_for(Path(schema), schema))
+    found = rule_entries(family, role, None if schema is None else schema_for(Path(schema), schema))
     if form == "json":
         click.echo(_json(found))
         return
@@ -118,7 +118,7 @@ def rules(family: str | None, role: str | None, schema: str | None, form: str) -
     click.echo(f"\n{len(found)} rules; datacheck explain CODE says more.")
 
 
-def _lines(entry: Entry, width: int) -> list[str]:
+def _lines(entry: RuleEntry, width: int) -> list[str]:
     from datacheck.report.rule_pages import first_sentence
     from datacheck.report.words import wrapped
 
@@ -130,7 +130,7 @@ def _lines(entry: Entry, width: int) -> list[str]:
     return [head + what, *(" " * (16 if number == 0 else 18) + line for number, line in enumerate(runs))]
 
 
-def _json(found: Sequence[Entry]) -> str:
+def _json(found: Sequence[RuleEntry]) -> str:
     import json
 
     return json.dumps([entry.as_dict() for entry in found], indent=2, ensure_ascii=False)

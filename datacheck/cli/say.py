@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from datacheck.errors import inert
+from datacheck.errors import escape_ci_commands
 
 
 def say(*lines: str, err: bool = False) -> None:
@@ -17,4 +17,4 @@ def say(*lines: str, err: bool = False) -> None:
     from datacheck.report.words import clean
 
     if lines:
-        click.echo("\n".join(inert(clean(line, spaces=True)) for line in lines), err=err)
+        click.echo("\n".join(escape_ci_commands(clean(line, spaces=True)) for line in lines), err=err)

@@ -177,16 +177,16 @@ unread_option = click.option(
 def scan(ctx: click.Context, /, form: str, badge: Path | None, previews: bool, **options: Any) -> None:  # noqa: FBT001
     """Scan, print, and exit with the report's code."""
     from datacheck.cli.show import show
-    from datacheck.preview.run_previews import Drawer
+    from datacheck.preview.run_previews import PreviewProcess
     from datacheck.report.progress import progress_bar
 
     command = shlex.join(["datacheck", *sys.argv[1:]])
     there = options["data"] is not None and os.path.exists(options["data"])  # noqa: PTH110  where it is not known: False
     drawn = previews and there and options["loader"] is None
-    with Drawer(options["data"], options["roots"]) if drawn else nullcontext() as drawer:
+    with PreviewProcess(options["data"], options["roots"]) if drawn else nullcontext() as preview_process:
         with progress_bar() as progress:
             run = _run(command=command, progress=progress, **options)
-        show(run, form, badge, drawer)
+        show(run, form, badge, preview_process)
     ctx.exit(run.report.exit_code)
 
 

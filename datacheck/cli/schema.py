@@ -20,7 +20,7 @@ def check(file: Path) -> None:
     """Check FILE: every fault with its line, what is allowed there, and what was probably meant."""
     from datacheck.model.finding import Verdict
     from datacheck.rules import rules_for
-    from datacheck.rules.base import counted
+    from datacheck.rules.base import pluralize
     from datacheck.rules.selection import choose_rules
     from datacheck.scan import schema_for
 
@@ -28,7 +28,7 @@ def check(file: Path) -> None:
     choices = choose_rules(found, rules_for(found))
     running = sum(choice.verdict is None for choice in choices)
     off = ", ".join(choice.rule.code for choice in choices if choice.verdict is Verdict.OFF)
-    fields = counted(len(found.fields), "field")
+    fields = pluralize(len(found.fields), "field")
     say(
         f"{file}: schema {found.name} is well formed: {fields}, {running} of {len(choices)} rules run"
         f"{', off: ' + off if off else ''} (datacheck rules --schema {file} lists them)"

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from datacheck.model.finding import Report
-    from datacheck.preview.run_previews import Drawer
+    from datacheck.preview.run_previews import PreviewProcess
     from datacheck.scan import ScanRun
-    from datacheck.scan.previous_runs import Past
+    from datacheck.scan.previous_runs import PreviousRun
 
 
-def show(run: ScanRun, form: str, badge: Path | None = None, drawer: Drawer | None = None) -> None:
+def show(run: ScanRun, form: str, badge: Path | None = None, preview_process: PreviewProcess | None = None) -> None:
     """Write the page of a finished run, and its badge; print what it says, also where the page cannot be written.
 
     Args:
@@ -36,7 +36,7 @@ def show(run: ScanRun, form: str, badge: Path | None = None, drawer: Drawer | No
     try:
         if badge is not None:
             _write_badge(badge, _badge(run.report))
-        drawn = None if drawer is None else drawer.write(run)
+        drawn = None if preview_process is None else preview_process.write(run)
         write_page(run, drawn=drawn)
         page = True
     finally:
@@ -58,7 +58,7 @@ def show_finished(folder: Path, form: str, badge: Path | None = None) -> int:
     from datacheck.scan.run_dir import finished
     from datacheck.scan.run_documents import PAGE
 
-    def made(report: Report, kept: Past) -> tuple[int, bytes, Callable[[], None]]:
+    def made(report: Report, kept: PreviousRun) -> tuple[int, bytes, Callable[[], None]]:
         said = b"" if badge is None else _badge(report)
         return report.exit_code, said, _printing(report, kept, form, page=Path(report.folder, PAGE).is_file())
 
@@ -69,17 +69,19 @@ def show_finished(folder: Path, form: str, badge: Path | None = None) -> int:
     return code
 
 
-def _printing(report: Report, rows: ScanRun | Past, form: str, *, page: bool) -> Callable[[], None]:
+def _printing(report: Report, rows: ScanRun | PreviousRun, form: str, *, page: bool) -> Callable[[], None]:
     """Return what prints a report: all of it is made by now, so that nothing of a damaged one is printed."""
     if form == "text":
-        from datacheck.report.text import printing
+        from datacheck.report.text import report_printer
 
-        return partial(_put, printing(report, page=page), b"")
+        return partial(_print_and_write, report_printer(report, page=page), b"")
     made = _bytes(report, rows, form)
-    return partial(_put, lambda: sys.stdout.buffer.write(made), _summary(report) if form == "github" else b"")
+    return partial(
+        _print_and_write, lambda: sys.stdout.buffer.write(made), _summary(report) if form == "github" else b""
+    )
 
 
-def _put(printed: Callable[[], Any], summary: bytes) -> None:
+def _print_and_write(printed: Callable[[], Any], summary: bytes) -> None:
     with contextlib.suppress(BrokenPipeError):  # who reads has seen enough: the exit code is still the report's
         printed()
     if summary:
@@ -90,10 +92,10 @@ def _put(printed: Callable[[], Any], summary: bytes) -> None:
 def _summary(report: Report) -> bytes:
     from datacheck.report.ci import summary
 
-    return summary(_said(report)).encode() if os.environ.get("GITHUB_STEP_SUMMARY") else b""
+    return summary(_result_json(report)).encode() if os.environ.get("GITHUB_STEP_SUMMARY") else b""
 
 
-def _said(report: Report) -> dict[str, Any]:
+def _result_json(report: Report) -> dict[str, Any]:
     import orjson
 
     from datacheck.report.ci import result_bytes
@@ -102,28 +104,28 @@ def _said(report: Report) -> dict[str, Any]:
     return said
 
 
-def _bytes(report: Report, rows: ScanRun | Past, form: str) -> bytes:
+def _bytes(report: Report, rows: ScanRun | PreviousRun, form: str) -> bytes:
     if form == "sarif":
         from datacheck.report.ci import sarif
-        from datacheck.report.words import json_said
+        from datacheck.report.words import escaped_json
         from datacheck.scan.run_documents import dump_json
 
-        return json_said(dump_json(sarif(_said(report), _places(report, rows), Path.cwd())))
+        return escaped_json(dump_json(sarif(_result_json(report), _places(report, rows), Path.cwd())))
     if form == "junit":
         from datacheck.report.ci import junit
 
-        return junit(_said(report))
+        return junit(_result_json(report))
     if form == "github":
         from datacheck.report.ci import commands
 
-        return commands(_said(report)).encode()
+        return commands(_result_json(report)).encode()
     from datacheck.report.ci import result_bytes
-    from datacheck.report.words import json_said
+    from datacheck.report.words import escaped_json
 
-    return json_said(result_bytes(report.folder))
+    return escaped_json(result_bytes(report.folder))
 
 
-def _places(report: Report, rows: ScanRun | Past) -> dict[str, Path]:
+def _places(report: Report, rows: ScanRun | PreviousRun) -> dict[str, Path]:
     """Return of each example the file that it is in; of a loader nobody knows."""
     wanted = {key for finding in [*report.findings, *report.suppressed] for key in finding.examples}
     if not wanted or not rows.listing.entries:
@@ -143,4 +145,4 @@ def _badge(report: Report) -> bytes:
     from datacheck.report.ci import badge
     from datacheck.scan.run_documents import dump_json
 
-    return dump_json(badge(_said(report)))
+    return dump_json(badge(_result_json(report)))

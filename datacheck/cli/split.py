@@ -44,9 +44,9 @@ def split(data: Path, by: str, seed: int, to: Path, schema: str | None, invalid:
     """Split, write, say how large the splits are."""
     import numpy as np
 
-    from datacheck.rules.base import counted
+    from datacheck.rules.base import pluralize
     from datacheck.scan.run_documents import reading, run_in
-    from datacheck.scan.split import assigned, joined, read_run, units, write_lists
+    from datacheck.scan.split import assign_splits, merged_units, read_run, units, write_lists
     from datacheck.schema.load import load_schema
 
     shares = {name: float(options.pop(name)) for name in ("train", "val", "test")}
@@ -66,19 +66,19 @@ def split(data: Path, by: str, seed: int, to: Path, schema: str | None, invalid:
     with reading(data):
         rows, said, unlisted = _listable(rows, chosen)
         names = units(rows, by, chosen)
-        unit = joined(rows, names)
-        found = assigned(names, unit, shares, seed)
+        unit = merged_units(rows, names)
+        found = assign_splits(names, unit, shares, seed)
     lists = {name: [s for s, to_ in zip(said, found, strict=True) if to_ == name] for name, p in shares.items() if p}
     paths = write_lists(to, lists)
     groups = {name: len({u for u, to_ in zip(unit.tolist(), found, strict=True) if to_ == name}) for name in lists}
     for name, path in paths.items():
         share = len(lists[name]) / len(rows)
-        many, of = counted(len(lists[name]), "sample"), counted(groups[name], "group")
+        many, of = pluralize(len(lists[name]), "sample"), pluralize(groups[name], "group")
         say(f"{path}: {many} ({share:.1%}) of {of} by {by}")
     if left := len(table) - fit:
-        say(f"{counted(left, 'sample')} not fit for training {'is' if left == 1 else 'are'} in no list")
+        say(f"{pluralize(left, 'sample')} not fit for training {'is' if left == 1 else 'are'} in no list")
     if unlisted:
-        many = f"{counted(len(unlisted), 'sample')} {'is' if len(unlisted) == 1 else 'are'} in no list"
+        many = f"{pluralize(len(unlisted), 'sample')} {'is' if len(unlisted) == 1 else 'are'} in no list"
         say(f"{many} ({shortened(repr(unlisted[0]), _NAME)}): {_UNLISTED}. Rename the file")
 
 
@@ -90,9 +90,9 @@ def _listable(rows: Any, schema: Any) -> tuple[Any, list[str], list[str]]:
     """
     import numpy as np
 
-    from datacheck.scan.split import can_be_listed, lines
+    from datacheck.scan.split import can_be_listed, list_lines
 
-    said = lines(rows, schema)
+    said = list_lines(rows, schema)
     listable = np.array([can_be_listed(one) for one in said], dtype=bool)
     if listable.all():
         return rows, said, []

@@ -79,9 +79,9 @@ def verify(
 
 def _headless(path: Path) -> bool:
     """Tell of caches that have lost their manifest: nobody finds those, and nobody would miss them."""
-    from datacheck.cache.find import find_headless
+    from datacheck.cache.find import find_without_manifest
 
-    found = list(find_headless(path))
+    found = list(find_without_manifest(path))
     for folder in found:
         say(f"{folder}: its manifest is gone, though it lies where a finished cache does")
     return bool(found)
@@ -89,11 +89,11 @@ def _headless(path: Path) -> bool:
 
 def _damaged(folder: Path | str, depth: str, subset: tuple[int, int] | None, expect: str | None, *, drop: bool) -> bool:
     """Verify one cache and tell what is wrong with it."""
-    from datacheck.cache.store import Folder
+    from datacheck.cache.store import FolderStore
     from datacheck.cache.verify import verify as verify_cache
 
     if drop and isinstance(folder, Path):
-        Folder(folder).drop()
+        FolderStore(folder).drop()
     problems = verify_cache(folder, depth, subset=subset, expect=expect)  # type: ignore[arg-type]  # click's words
     part = f", part {subset[0]} of {subset[1]}" if subset else ""
     say(f"{folder}: {_counted(len(problems)) if problems else f'intact ({_CHECKED[depth]}{part})'}")

@@ -48,14 +48,14 @@ def view(
     show: bool, rerun: bool,  # noqa: FBT001
 ) -> None:  # fmt: skip
     """Read the sample, write its page, open it."""
-    from datacheck.report.sample_page import record, write_view
+    from datacheck.report.sample_page import log_to_rerun, write_view
     from datacheck.runtime import folders
 
-    said = _said(key, run, data, schema, roots)
+    said = _sample_view(key, run, data, schema, roots)
     for note in said.pop("notes", []):
         say(note, err=True)
     if rerun:
-        record(said, out)
+        log_to_rerun(said, out)
         say(str(out) if out else "shown in Rerun")
         return
     if out is None:
@@ -67,8 +67,10 @@ def view(
         _open(path)
 
 
-def _said(key: str, run: Path | None, data: Path | None, schema: str | None, roots: dict[str, Path]) -> dict[str, Any]:
-    from datacheck.preview.single import of_data, of_run
+def _sample_view(
+    key: str, run: Path | None, data: Path | None, schema: str | None, roots: dict[str, Path]
+) -> dict[str, Any]:
+    from datacheck.preview.single import sample_of_data, sample_of_run
     from datacheck.runtime import folders
     from datacheck.scan import schema_for
     from datacheck.scan.run_documents import RUNS
@@ -82,8 +84,8 @@ def _said(key: str, run: Path | None, data: Path | None, schema: str | None, roo
     if data is None:
         if run is None:
             folders.check_own(Path(RUNS), ", or name a scan: --run DIR")
-        return of_run(run or Path(RUNS), key)
-    return of_data(data, key, schema_for(data, schema), roots)
+        return sample_of_run(run or Path(RUNS), key)
+    return sample_of_data(data, key, schema_for(data, schema), roots)
 
 
 def _open(path: Path) -> None:

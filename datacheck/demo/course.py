@@ -13,11 +13,11 @@ import torch
 from torch.utils.data import DataLoader
 
 from datacheck.cache.verify import verify
-from datacheck.demo.models import Lesson
+from datacheck.demo.models import TrainingTask
 from datacheck.model.finding import Finding, Severity, Verdict
 from datacheck.pipeline import build
 from datacheck.plugins import require
-from datacheck.preview.run_previews import Drawer
+from datacheck.preview.run_previews import PreviewProcess
 from datacheck.report.html import write_page
 from datacheck.scan import Request, ScanRun, run_scan, schema_for
 from datacheck.testing import faults, synth
@@ -26,7 +26,7 @@ from datacheck.torch import CachedDataset
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingResult:
     """What a model saw and learned.
 
     Args:
@@ -49,7 +49,7 @@ class Training:
     broken: tuple[str, ...]
 
 
-def train(lesson: Lesson, cache: Path, broken: AbstractSet[str], seed: int, steps: int) -> Training:
+def train(lesson: TrainingTask, cache: Path, broken: AbstractSet[str], seed: int, steps: int) -> TrainingResult:
     """Train on a cache as any loop does, and say what the model saw.
 
     Args:
@@ -81,7 +81,7 @@ def train(lesson: Lesson, cache: Path, broken: AbstractSet[str], seed: int, step
         epoch += 1
     tenth = max(1, steps // 10)
     first, last = (sum(part) / tenth for part in (losses[:tenth], losses[-tenth:]))
-    return Training(
+    return TrainingResult(
         lesson.title, lesson.unit, steps, lesson.batch, first, last, len(served), substituted,
         tuple(sorted(served & broken)),
     )  # fmt: skip
@@ -94,7 +94,7 @@ EXTRAS = {"minimind": (("tokenizers", "text"), ("jinja2", "text"))}
 
 
 @dataclass(frozen=True)
-class Answer:
+class FaultAnswer:
     """What the scan said about one planted fault: the code that named all of its samples, or "" where none did."""
 
     planted: Planted
@@ -103,7 +103,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Cached:
+class CacheResult:
     """The built and verified caches of one system.
 
     Args:
@@ -121,7 +121,7 @@ class Cached:
 
 
 @dataclass
-class Course:
+class DemoResult:
     """What came of one system.
 
     Args:
@@ -137,16 +137,16 @@ class Course:
     files: int = 0
     nbytes: int = 0
     samples: dict[str, int] = field(default_factory=dict)
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[FaultAnswer] = field(default_factory=list)
     others: list[tuple[str, str, str]] = field(default_factory=list)
-    cache: Cached | None = None
-    training: Training | None = None
+    cache: CacheResult | None = None
+    training: TrainingResult | None = None
     crashes: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     differs: list[str] = field(default_factory=list)
 
 
-def needs(systems: Sequence[str]) -> None:
+def require_extras(systems: Sequence[str]) -> None:
     """Ask for the optional libraries of these systems before anything is written.
 
     Raises:
@@ -156,7 +156,7 @@ def needs(systems: Sequence[str]) -> None:
         require(module, extra)
 
 
-def run(system: str, folder: Path, seed: int) -> Course:
+def run(system: str, folder: Path, seed: int) -> DemoResult:
     """Take one system the whole way in an empty folder.
 
     Args:
@@ -164,11 +164,11 @@ def run(system: str, folder: Path, seed: int) -> Course:
         folder: gets ``data``, ``scan`` and ``cache``.
         seed: of data, faults and training order.
     """
-    from datacheck.demo.models import lesson  # noqa: PLC0415  PyTorch, after `needs` has asked for it
+    from datacheck.demo.models import training_task  # noqa: PLC0415  PyTorch, after `require_extras` has asked for it
 
     pass
 
-    course = Course(system, folder)
+    course = DemoResult(system, folder)
     data = folder / "data"
     with _timed(course, "write"):
         synth.write(system, data, seed=seed)
@@ -184,19 +184,19 @@ def run(system: str, folder: Path, seed: int) -> Course:
             planted += (again := faults.plant(system, data, later, seed=seed, spare=spare))
             runs = _scans(system, folder)
             course.answers += _answers(again, runs)
-    course.samples = _counted(runs)
+    course.samples = _total_counts(runs)
     course.others = _unexplained(planted, runs)
     course.crashes = [f"{v.code}: {v.why}" for r in runs for v in r.report.verdicts if v.verdict is Verdict.CRASH]
     with _timed(course, "build"):
-        course.cache = _cached(system, folder, runs[0])
+        course.cache = _build_caches(system, folder, runs[0])
     with _timed(course, "train"):
-        course.training = train(lesson(system, data), course.cache.train, _broken(runs), seed, STEPS)
-    course.differs = list(_differs(course))
+        course.training = train(training_task(system, data), course.cache.train, _broken(runs), seed, STEPS)
+    course.differs = list(_course_failures(course))
     return course
 
 
 @contextlib.contextmanager
-def _timed(course: Course, stage: str) -> Iterator[None]:
+def _timed(course: DemoResult, stage: str) -> Iterator[None]:
     began = time.monotonic()
     yield
     course.seconds[stage] = time.monotonic() - began
@@ -209,22 +209,22 @@ def _scans(system: str, folder: Path) -> list[ScanRun]:
     runs = []
     for name in names:
         asked = request if name is None else replace(request, output=folder / "scan" / name)
-        with Drawer(data, {}) as drawer:
+        with PreviewProcess(data, {}) as preview_process:
             runs.append(run := run_scan(schema_for(data, name), asked))
-            write_page(run, drawn=drawer.write(run))
+            write_page(run, drawn=preview_process.write(run))
     return runs
 
 
-def _named(run: ScanRun) -> list[tuple[Finding, set[str]]]:
+def _failing_keys(run: ScanRun) -> list[tuple[Finding, set[str]]]:
     return [(finding, {run.table.keys[int(i)] for i in finding.rows}) for finding in run.report.findings]
 
 
-def _answers(planted: Sequence[Planted], runs: Sequence[ScanRun]) -> list[Answer]:
-    said = [pair for run in runs for pair in _named(run)]
+def _answers(planted: Sequence[Planted], runs: Sequence[ScanRun]) -> list[FaultAnswer]:
+    said = [pair for run in runs for pair in _failing_keys(run)]
     answers = []
     for fault in planted:
         hits = [f for f, keys in said if f.code == fault.code and keys.issuperset(fault.keys)]
-        answers.append(Answer(fault, bool(hits), hits[0].severity.value if hits else ""))
+        answers.append(FaultAnswer(fault, bool(hits), hits[0].severity.value if hits else ""))
     return answers
 
 
@@ -234,7 +234,7 @@ def _unexplained(planted: Sequence[Planted], runs: Sequence[ScanRun]) -> list[tu
     for fault in planted:
         explained.setdefault(fault.code, set()).update(fault.keys, fault.others)
     found = []
-    for finding, keys in (pair for run in runs for pair in _named(run)):
+    for finding, keys in (pair for run in runs for pair in _failing_keys(run)):
         rest = keys - explained.get(finding.code, set())
         if finding.code not in whole and (rest or not keys):
             about = f"{min(rest)}: " if rest else ""
@@ -242,7 +242,7 @@ def _unexplained(planted: Sequence[Planted], runs: Sequence[ScanRun]) -> list[tu
     return found
 
 
-def _counted(runs: Sequence[ScanRun]) -> dict[str, int]:
+def _total_counts(runs: Sequence[ScanRun]) -> dict[str, int]:
     total: dict[str, int] = {}
     for run in runs:
         counts = {k: v for k, v in run.report.dataset["samples"].items() if isinstance(v, int)}
@@ -255,9 +255,9 @@ def _broken(runs: Sequence[ScanRun]) -> set[str]:
     return {key for run in runs for key, fit in zip(run.table.keys, run.valid, strict=True) if not fit}
 
 
-def _cached(system: str, folder: Path, run: ScanRun) -> Cached:
+def _build_caches(system: str, folder: Path, run: ScanRun) -> CacheResult:
     built = build(PIPELINES.get(system, system), folder / "data", folder / "cache", run=run)
-    return Cached(
+    return CacheResult(
         splits=tuple(one.split for one in built),
         train=Path(next((one.path for one in built if one.split == "train"), built[0].path)),
         samples=sum(one.samples for one in built), usable=sum(one.valid for one in built),
@@ -266,7 +266,7 @@ def _cached(system: str, folder: Path, run: ScanRun) -> Cached:
     )  # fmt: skip
 
 
-def _differs(course: Course) -> Iterator[str]:
+def _course_failures(course: DemoResult) -> Iterator[str]:
     for answer in course.answers:
         if not answer.found:
             keys = answer.planted.keys
@@ -275,10 +275,10 @@ def _differs(course: Course) -> Iterator[str]:
         if severity == Severity.ERROR:
             yield f"{code} is an error that nothing planted explains: {message}"
     yield from (f"a rule crashed: {crash}" for crash in course.crashes)
-    yield from _differs_served(course)
+    yield from _training_failures(course)
 
 
-def _differs_served(course: Course) -> Iterator[str]:
+def _training_failures(course: DemoResult) -> Iterator[str]:
     if course.cache is not None and course.cache.problems:
         yield f"the cache does not verify: {course.cache.problems[0]}"
     training = course.training

@@ -25,7 +25,7 @@ Sample = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainingTask:
     """What one system's model learns.
 
     Args:
@@ -47,7 +47,7 @@ class Lesson:
     batch: int = 16
 
 
-def lesson(system: str, folder: Path) -> Lesson:
+def training_task(system: str, folder: Path) -> TrainingTask:
     """Return the lesson of a system; `folder` is its data (the tokenizer lies there)."""
     torch.manual_seed(0)
     return {"sceneleap": _grasps, "ho3d": _hands, "scannetpp": _scenes, "libero": _demos, "minimind": _chats}[system](
@@ -62,7 +62,7 @@ def _mlp(*widths: int) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-def _every(count: int, *names: str) -> Callable[[Sample], Sample]:
+def _thinned(count: int, *names: str) -> Callable[[Sample], Sample]:
     """Return a transform that keeps `count` rows of some fields, spread evenly (with repeats where there are fewer)."""
 
     def thin(sample: Sample) -> Sample:
@@ -72,7 +72,7 @@ def _every(count: int, *names: str) -> Callable[[Sample], Sample]:
     return thin
 
 
-def _grasps(folder: Path) -> Lesson:
+def _grasps(folder: Path) -> TrainingTask:
     model = _mlp(7, 128, 128, 16)
 
     def loss(batch: Batch) -> torch.Tensor:
@@ -81,10 +81,10 @@ def _grasps(folder: Path) -> Lesson:
         return nn.functional.mse_loss(model(palm), grasps[..., 7:])
 
     fields = ("grasp_qpos", "obj_pose")
-    return Lesson("palm pose to 16 finger joints", model, loss, fields, _every(64, "grasp_qpos"), "rad^2")
+    return TrainingTask("palm pose to 16 finger joints", model, loss, fields, _thinned(64, "grasp_qpos"), "rad^2")
 
 
-def _hands(folder: Path) -> Lesson:
+def _hands(folder: Path) -> TrainingTask:
     model = _mlp(42, 256, 256, 63)
 
     def loss(batch: Batch) -> torch.Tensor:
@@ -95,10 +95,10 @@ def _hands(folder: Path) -> Lesson:
         found = model(seen.flatten(1)).reshape(-1, 21, 3) / 10
         return 1000 * (found - (joints - joints[:, :1])).norm(dim=-1).mean()
 
-    return Lesson("21 joints in the image to 21 in space", model, loss, ("handJoints3D", "camMat"), unit="mm")
+    return TrainingTask("21 joints in the image to 21 in space", model, loss, ("handJoints3D", "camMat"), unit="mm")
 
 
-def _scenes(folder: Path) -> Lesson:
+def _scenes(folder: Path) -> TrainingTask:
     model = _mlp(9, 96, 96, 100)
     fields = ("xyz", "rgb", "normal", "semantic")
 
@@ -108,12 +108,12 @@ def _scenes(folder: Path) -> Lesson:
         labels = batch["semantic"].long().flatten()
         return nn.functional.cross_entropy(model(seen).flatten(0, 1), labels, ignore_index=-100)
 
-    return Lesson(
-        "place, colour, normal of a point to its class", model, loss, fields, _every(512, *fields), "nats", batch=4
+    return TrainingTask(
+        "place, colour, normal of a point to its class", model, loss, fields, _thinned(512, *fields), "nats", batch=4
     )
 
 
-def _demos(folder: Path) -> Lesson:
+def _demos(folder: Path) -> TrainingTask:
     model = _mlp(18, 128, 128, 7)
     fields = ("obs/ee_pos", "obs/joint_states", "obs/gripper_states", "actions")
 
@@ -124,7 +124,7 @@ def _demos(folder: Path) -> Lesson:
         seen = torch.cat([place[:, 1:], speed * 5, joints[:, 1:], turning, 25 * fingers[:, 1:]], dim=-1)
         return nn.functional.mse_loss(model(seen), batch["actions"][:, 1:])
 
-    return Lesson("motion of the arm to the action", model, loss, fields)
+    return TrainingTask("motion of the arm to the action", model, loss, fields)
 
 
 class _Recurrent(nn.Module):  # type: ignore[misc]  # torch is untyped here
@@ -146,7 +146,7 @@ _CONTEXT = 64
 _IGNORED = -100
 
 
-def _chats(folder: Path) -> Lesson:
+def _chats(folder: Path) -> TrainingTask:
     tokenizer = require("tokenizers", "text").Tokenizer.from_file(str(folder / "model" / "tokenizer.json"))
     model = _Recurrent(tokenizer.get_vocab_size())
 
@@ -171,4 +171,4 @@ def _chats(folder: Path) -> Lesson:
         logits = model(ids[:, :-1])  # what stands at position i predicts the token at i + 1
         return nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=_IGNORED)
 
-    return Lesson("next token of the assistant", model, loss, ("conversations",), unit="nats", batch=8)
+    return TrainingTask("next token of the assistant", model, loss, ("conversations",), unit="nats", batch=8)

@@ -164,8 +164,8 @@ def fix(
         staged.mkdir(parents=True)
         mended.mkdir()
         copied, dropped = _copy(run, staged, edits, link=link)
-        failed = _mend(run, mended, edits)
-        failed |= _take(mended, staged, {path: edit for path, edit in edits.items() if path not in failed})
+        failed = _repair_files(run, mended, edits)
+        failed |= _collect_repaired(mended, staged, {path: edit for path, edit in edits.items() if path not in failed})
         if len(failed) == len(edits):
             raise UsageError(failed[min(failed)])
         copied += _copy(run, staged, {}, link=link, only=failed)[0]
@@ -175,13 +175,13 @@ def fix(
             unclear=(*plan.unclear, *(why for _, why in sorted(failed.items()))),
         )
         edits = plan.edits
-        left = _unmended(run, repair, plan, Request(staged, run.listing.roots, paths=paths), progress)
+        left = _still_failing(run, repair, plan, Request(staged, run.listing.roots, paths=paths), progress)
         if left and len(left) == len(edits):
-            raise _mends_nothing(code, left)
+            raise _no_effect(code, left)
         copied += _copy(run, staged, {}, link=link, only=left)[0]
         fsops.rename(staged, target)
     except OSError as error:
-        raise fsops.refused(error, target) from error
+        raise fsops.as_storage_error(error, target) from error
     finally:
         folders.remove_tree(staged)
         folders.remove_tree(mended)
@@ -198,7 +198,7 @@ def _unlisted(run: ScanRun, target: Path) -> dict[str, str]:
     }
 
 
-def _unmended(run: ScanRun, repair: Repair, plan: Plan, request: Request, progress: Progress | None) -> set[str]:
+def _still_failing(run: ScanRun, repair: Repair, plan: Plan, request: Request, progress: Progress | None) -> set[str]:
     """Return the repaired files, removed from the copy, in which the rule still fails or fit samples no longer are."""
     staged = request.data
     results = staged.with_suffix(".run")
@@ -229,7 +229,7 @@ def _unmended(run: ScanRun, repair: Repair, plan: Plan, request: Request, progre
     return left
 
 
-def _mends_nothing(code: str, left: Iterable[str]) -> UsageError:
+def _no_effect(code: str, left: Iterable[str]) -> UsageError:
     files = sorted(left)
     more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
     return UsageError(
@@ -285,7 +285,7 @@ def _is_below(path: str, folders: Container[str]) -> bool:
     return any(path[:place] in folders for place, letter in enumerate(path) if letter == "/")
 
 
-def _mend(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> dict[str, str]:
+def _repair_files(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> dict[str, str]:
     """Write the repaired files below `mended`, in a child; return why of those that cannot be repaired, by path."""
     root = run.listing.root.absolute()
     found = [run.listing.by_path[path] for path in sorted(edits)]
@@ -312,7 +312,7 @@ def _mend(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> dict[str, st
     return failed
 
 
-def _take(mended: Path, staged: Path, edits: Mapping[str, Edit]) -> dict[str, str]:
+def _collect_repaired(mended: Path, staged: Path, edits: Mapping[str, Edit]) -> dict[str, str]:
     """Move repaired files into the copy, and nothing else that stands there.
 
     Returns:
@@ -381,7 +381,7 @@ def _copied(source: File, goal: Path) -> None:
 
 def _link(source: File, goal: Path) -> None:
     """Make a hard link of an open file."""
-    with folders.opened(goal.parent) as held:
+    with folders.open_folder(goal.parent) as held:
         os.link(source, goal.name, dst_dir_fd=held)  # beside a descriptor Python follows /proc/self/fd to the file
 
 
@@ -413,7 +413,7 @@ def _copy_folder(
             os.close((source / name).descriptor())
         except OSError as error:
             if error.errno not in _NO_PART:
-                raise fsops.refused(error, str(source / name)) from error
+                raise fsops.as_storage_error(error, str(source / name)) from error
             yield os.fsencode(inner).decode("utf-8", "backslashreplace"), _NO_PART[error.errno]
             continue
         if (source / name).is_dir():

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import FormatError
-from datacheck.formats.limits import DEPTH, FLOOR_BYTES, check_bytes, check_expansion, foreign, plain
+from datacheck.formats.limits import DEPTH, FLOOR_BYTES, check_bytes, check_expansion, plain, wrap_errors
 from datacheck.model.sample import Array, Container
 
 # First rows of columns of lists, None where the lists differ in length. One process reads several parts of a file, and
@@ -52,7 +52,7 @@ class ArrowColumns(Container):
         if groups and not self._types:
             msg = f"{self._rows:,} rows are declared, but no column"
             raise FormatError(msg)
-        self._streams: dict[str, _Stream] = {}  # by column how far it was read
+        self._streams: dict[str, _ColumnStream] = {}  # by column how far it was read
         self._even: set[str] = set()  # columns of lists of one length
 
     @abstractmethod
@@ -83,7 +83,7 @@ class ArrowColumns(Container):
             return None  # of lists of different lengths a part may have lists of one length, and be another value
         return int(self._rows)
 
-    def take_as_even(self, name: str) -> None:
+    def assume_uniform(self, name: str) -> None:
         """Believe that the lists of a column have one length."""
         self._even.add(name)
 
@@ -103,11 +103,11 @@ class ArrowColumns(Container):
         groups = [i for i in range(len(self._stops) - 1) if self._stops[i] < stop and self._stops[i + 1] > start]
         if not groups or start >= stop:
             return self.read_rows(name, 0, 1)[:0] if self._rows else self._empty(kind, leaf)
-        with foreign(name):
+        with wrap_errors(name):
             first = int(self._stops[groups[0]])
             stream = self._streams.pop(name, None)
             if stream is None or not stream.leads_to(start, first):
-                stream = _Stream(self._batches(name, range(groups[0], len(self._stops) - 1)), first)
+                stream = _ColumnStream(self._batches(name, range(groups[0], len(self._stops) - 1)), first)
             parts = stream.rows(start, stop)
             if stream.stop < stop:
                 msg = f"{stop - first:,} rows are declared, {stream.stop - first:,} are there"
@@ -154,7 +154,7 @@ class ArrowColumns(Container):
         """
         if name in self._even and self._rows:
             group = int(np.flatnonzero(np.diff(self._stops))[0])
-            with foreign(name):
+            with wrap_errors(name):
                 row = _values(self._pa, self._first(name, group), 0, self._nbytes)
             return row if isinstance(row, np.ndarray) else None
         first = self.read_rows(name, 0, 1)
@@ -162,12 +162,14 @@ class ArrowColumns(Container):
         if not isinstance(first, np.ndarray):
             return None
         groups = range(len(self._stops) - 1)
-        with foreign(name):
-            even = all(_is_even(self._pa, rows, first.shape[1:], self._nbytes) for rows in self._batches(name, groups))
+        with wrap_errors(name):
+            even = all(
+                _is_uniform(self._pa, rows, first.shape[1:], self._nbytes) for rows in self._batches(name, groups)
+            )
         return first if even else None
 
 
-class Counted:
+class ByteCounter:
     """Adds up the bytes of a column's batches; a dictionary that follows itself is counted once.
 
     Args:
@@ -180,18 +182,18 @@ class Counted:
 
     def add(self, column: Any) -> int:
         """Add a batch and return the bytes of all."""
-        found = {_places(one): one for one in _dictionaries(self._pa, column)}
+        found = {_buffer_ids(one): one for one in _dictionaries(self._pa, column)}
         known = sum(one.nbytes for key, one in found.items() if key in self._last)
         self._last = found
         self._total += column.nbytes - known
         return self._total
 
 
-def _places(rows: Any) -> tuple[Any, ...]:
+def _buffer_ids(rows: Any) -> tuple[Any, ...]:
     return (rows.offset, len(rows), *(None if buffer is None else buffer.address for buffer in rows.buffers()))
 
 
-class _Stream:
+class _ColumnStream:
     """A column that is read on from where the last call ended.
 
     Args:
@@ -288,7 +290,7 @@ def _widths(pa: Any, rows: Any) -> Array:
     return np.full(len(rows), max(1, kind.bit_width // 8), np.int64)
 
 
-def _decoded(pa: Any, rows: Any, stored: int) -> Any:
+def _dense(pa: Any, rows: Any, stored: int) -> Any:
     """Return an array without its dictionary.
 
     Args:
@@ -307,7 +309,7 @@ def _decoded(pa: Any, rows: Any, stored: int) -> Any:
 
 def _values(pa: Any, rows: Any, first: int, stored: int) -> Any:
     """Return an Arrow array as numbers with an axis for each level of lists, or as JSON where that cannot be."""
-    rows = _decoded(pa, rows, stored) if pa.types.is_dictionary(rows.type) else rows
+    rows = _dense(pa, rows, stored) if pa.types.is_dictionary(rows.type) else rows
     if rows.null_count and pa.types.is_floating(rows.type):
         return plain(np.asarray(rows.to_numpy(zero_copy_only=False)))  # with NaN in empty places
     if rows.null_count and _is_text(pa, rows.type):
@@ -335,10 +337,10 @@ def _values(pa: Any, rows: Any, first: int, stored: int) -> Any:
     return [flat[stop - length : stop] for stop, length in zip(stops, lengths.tolist(), strict=True)]
 
 
-def _is_even(pa: Any, rows: Any, sizes: tuple[int, ...], stored: int) -> bool:
+def _is_uniform(pa: Any, rows: Any, sizes: tuple[int, ...], stored: int) -> bool:
     """Tell whether lists have these sizes, level by level; empty places are for whoever reads them to tell."""
     for size in sizes:
-        rows = _decoded(pa, rows, stored) if pa.types.is_dictionary(rows.type) else rows
+        rows = _dense(pa, rows, stored) if pa.types.is_dictionary(rows.type) else rows
         lengths = rows.drop_null().value_lengths().to_numpy(zero_copy_only=False)
         if bool((lengths != size).any()):
             return False

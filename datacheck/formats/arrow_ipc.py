@@ -14,13 +14,13 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from datacheck.errors import FormatError
-from datacheck.formats.arrow_columns import ArrowColumns, Counted
+from datacheck.formats.arrow_columns import ArrowColumns, ByteCounter
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import check_bytes, check_expansion, foreign
+from datacheck.formats.limits import check_bytes, check_expansion, wrap_errors
 from datacheck.model.sample import Container
-from datacheck.runtime.beneath import Place, stamp_of
+from datacheck.runtime.beneath import AnyPath, stamp_of
 
-_MARK, _FIRST_FEATHER, _NEXT = b"ARROW1", b"FEA1", b"\xff\xff\xff\xff"
+_MAGIC, _FIRST_FEATHER, _NEXT = b"ARROW1", b"FEA1", b"\xff\xff\xff\xff"
 _HEAD_BYTES = 64 << 20  # of one message's description
 _MOST_ROWS = 1 << 36
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
@@ -36,7 +36,7 @@ def _libraries() -> tuple[Any, Any]:
     return pa, ipc
 
 
-class _Table:
+class _FlatbufferTable:
     """A table of FlatBuffers: where its fields lie.
 
     Raises:
@@ -63,9 +63,9 @@ class _Table:
         at = self.place(field)
         return self.number(form, at) if at else 0
 
-    def table(self, field: int) -> _Table:
+    def table(self, field: int) -> _FlatbufferTable:
         at = self.place(field)
-        return _Table(self._data, at + self.number("<I", at))
+        return _FlatbufferTable(self._data, at + self.number("<I", at))
 
     def pairs(self, field: int) -> Iterator[tuple[int, int]]:
         """Yield the structures of two long integers that a list holds."""
@@ -113,7 +113,7 @@ def _message(data: Any, at: int, name: str) -> _Message | None:
         raise FormatError(msg)
     check_bytes(size, f"{name}: its description", _HEAD_BYTES)
     head = bytes(data[start:body])
-    root = _Table(head, int.from_bytes(head[:4], "little"))
+    root = _FlatbufferTable(head, int.from_bytes(head[:4], "little"))
     kind, length = root.value(1, "<B"), root.value(3, "<q")
     if length < 0 or body + length > len(data):
         msg = f"{name} at byte {at:,} has {length:,} bytes, {len(data) - body:,} are left: the file is cut short"
@@ -152,7 +152,7 @@ def _check_footer(data: Any, end: int, blocks: Mapping[int, list[_Block]]) -> No
         raise FormatError(msg)
     check_bytes(size, "the footer", _HEAD_BYTES)
     foot = bytes(data[len(data) - 10 - size : len(data) - 10])
-    root = _Table(foot, int.from_bytes(foot[:4], "little"))
+    root = _FlatbufferTable(foot, int.from_bytes(foot[:4], "little"))
     for kind, field, what in ((_DICTIONARY, 2, "dictionaries"), (_BATCH, 3, "record batches")):
         named, found = root.blocks(field), blocks[kind]
         if len(named) != len(found):
@@ -166,18 +166,18 @@ def _check_footer(data: Any, end: int, blocks: Mapping[int, list[_Block]]) -> No
 class _Arrow(ArrowColumns):
     """An open file or stream of Arrow."""
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: AnyPath) -> None:
         pa, self._ipc = _libraries()
         status = path.stat()
-        with foreign("damaged Arrow file"):
+        with wrap_errors("damaged Arrow file"):
             mapped = pa.memory_map(os.fspath(path)).read_buffer()
             data = memoryview(mapped)
-            start = 8 if bytes(data[:6]) == _MARK else 0
+            start = 8 if bytes(data[:6]) == _MAGIC else 0
             if bytes(data[:4]) == _FIRST_FEATHER:
                 msg = "Feather of version 1: write it again, as version 2"
                 raise FormatError(msg)
-            if start and (len(data) < 18 or bytes(data[-6:]) != _MARK):
-                msg = f"it ends with {bytes(data[-6:])!r}, not with {_MARK!r}: the file is cut short, or not finished"
+            if start and (len(data) < 18 or bytes(data[-6:]) != _MAGIC):
+                msg = f"it ends with {bytes(data[-6:])!r}, not with {_MAGIC!r}: the file is cut short, or not finished"
                 raise FormatError(msg)
             groups, at, number = list[int](), start, 0
             blocks: dict[int, list[_Block]] = {_DICTIONARY: [], _BATCH: []}
@@ -201,7 +201,7 @@ class _Arrow(ArrowColumns):
             super().__init__(pa, schema, groups, status.st_size, (status.st_dev, *stamp_of(status)))
 
     def _batches(self, name: str, groups: Iterable[int]) -> Iterator[Any]:
-        wanted, counted = sorted(groups), Counted(self._pa)
+        wanted, counted = sorted(groups), ByteCounter(self._pa)
         place = list(self._types).index(name)
         options = self._ipc.IpcReadOptions(included_fields=[place], use_threads=False)
         reader = self._ipc.open_stream(self._pa.BufferReader(self._stream), options=options)
@@ -213,9 +213,9 @@ class _Arrow(ArrowColumns):
                 yield column
 
 
-def _open(path: Place, hint: Hint) -> Container:
+def _open(path: AnyPath, hint: Hint) -> Container:
     del hint
     return _Arrow(path)
 
 
-ARROW = Format("arrow", (".arrow", ".feather"), _open, magic=(_MARK,), points=True)
+ARROW = Format("arrow", (".arrow", ".feather"), _open, magic=(_MAGIC,), points=True)

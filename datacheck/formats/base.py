@@ -14,14 +14,14 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.model.sample import Container
 from datacheck.plugins import discover
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import AnyPath
 
-_POINTER = b"version https://git-lfs"
+_LFS_POINTER = b"version https://git-lfs"
 _PAGES = (b"<!doctype html", b"<html", b"<?xml")
 _HEAD_BYTES = 32
 HEAD_BYTES = 1 << 14  # enough for every header of a plain table
 _POINTER_BYTES = 1024  # a pointer has about 130 bytes; only files as small as this are looked at before they are read
-_WIDE = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")  # byte order marks of UTF-16 and UTF-32
+_WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")  # byte order marks of UTF-16 and UTF-32
 _SHARD = re.compile(r"-\d+-of-\d+$")
 _MAY_BE_EMPTY = frozenset({"text", "jsonl", "conllu", "yaml", "kitti"})
 
@@ -40,7 +40,7 @@ class Hint:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableLayout:
     """Where the numbers of a file that is one plain table lie: row by row, from a byte to its end.
 
     Args:
@@ -77,9 +77,9 @@ class Format:
 
     name: str
     suffixes: tuple[str, ...]
-    open: Callable[[Place, Hint], Container]
+    open: Callable[[AnyPath, Hint], Container]
     parse: Callable[[bytes, Hint], Container] | None = None
-    table: Callable[[bytes, int], Table | None] | None = None
+    table: Callable[[bytes, int], TableLayout | None] | None = None
     magic: tuple[bytes, ...] = ()
     fits: Callable[[bytes], bool] | None = None
     directory: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ def store_markers() -> frozenset[str]:
     return frozenset(marker for f in formats().values() for marker in f.directory)
 
 
-def open_container(path: Place, hint: Hint | None = None) -> Container:
+def open_container(path: AnyPath, hint: Hint | None = None) -> Container:
     """Open a file (or a Zarr folder).
 
     Raises:
@@ -139,18 +139,18 @@ def open_container(path: Place, hint: Hint | None = None) -> Container:
         status = path.stat()
         found = _format(path, status.st_mode)
         if status.st_size < _POINTER_BYTES and not found.directory:
-            _no_stand_in(_head(path), found, status.st_size)
+            _check_placeholder(_head(path), found, status.st_size)
         return found.open(path, hint)
     except OSError as error:
         msg = error.strerror or str(error)
         raise FormatError(msg) from error
     except FormatError as error:
         if error.code == "DC101" and path.is_file() and _is_page(found, _head(path)):
-            raise FormatError(_PAGE, "DC102") from error
+            raise FormatError(_PAGE_REASON, "DC102") from error
         raise
 
 
-def _format(path: Place, mode: int) -> Format:
+def _format(path: AnyPath, mode: int) -> Format:
     if stat.S_ISDIR(mode):
         found = next((f for f in formats().values() if any((path / m).is_file() for m in f.directory)), None)
     elif stat.S_ISREG(mode):
@@ -175,11 +175,11 @@ def parse_container(found: Format, data: bytes, hint: Hint | None = None) -> Con
     head = data[:_HEAD_BYTES]
     try:
         if len(data) < _POINTER_BYTES:
-            _no_stand_in(head, found, len(data))
+            _check_placeholder(head, found, len(data))
         return parse(data, hint or Hint())
     except FormatError as error:
         if error.code == "DC101" and _is_page(found, head):
-            raise FormatError(_PAGE, "DC102") from error
+            raise FormatError(_PAGE_REASON, "DC102") from error
         raise
 
 
@@ -189,10 +189,10 @@ def _is_page(found: Format | None, head: bytes) -> bool:
     return head.lstrip().lower().startswith(pages)
 
 
-_PAGE = "an HTML or XML page, not the data: most likely what a server sent in place of the file"
+_PAGE_REASON = "an HTML or XML page, not the data: most likely what a server sent in place of the file"
 
 
-def _no_stand_in(head: bytes, found: Format, size: int) -> None:
+def _check_placeholder(head: bytes, found: Format, size: int) -> None:
     """Refuse what stands in place of data and which some formats would take for data.
 
     Raises:
@@ -203,7 +203,7 @@ def _no_stand_in(head: bytes, found: Format, size: int) -> None:
         raise FormatError(msg, "DC103")
     check_pointer(head)
     if found.name in {"jsonl", "lines"} and head.lstrip().lower().startswith(_PAGES):
-        raise FormatError(_PAGE, "DC102")
+        raise FormatError(_PAGE_REASON, "DC102")
 
 
 def check_pointer(head: bytes) -> None:
@@ -212,12 +212,12 @@ def check_pointer(head: bytes) -> None:
     Raises:
         FormatError: it does (DC102).
     """
-    if head.startswith(_POINTER):
+    if head.startswith(_LFS_POINTER):
         msg = "a Git LFS pointer, not the data: git lfs pull"
         raise FormatError(msg, "DC102")
 
 
-def check_lines(path: Place) -> None:
+def check_lines(path: AnyPath) -> None:
     """Refuse what is no JSON lines as a whole, of which a reader of lines would say that each line is no JSON.
 
     Raises:
@@ -229,8 +229,8 @@ def check_lines(path: Place) -> None:
     if found is None or found.name not in {"jsonl", "json"}:
         return
     if head.lstrip().lower().startswith(_PAGES):
-        raise FormatError(_PAGE, "DC102")
-    if found.name == "jsonl" and head.startswith(_WIDE):
+        raise FormatError(_PAGE_REASON, "DC102")
+    if found.name == "jsonl" and head.startswith(_WIDE_BOMS):
         msg = "text in UTF-16 or UTF-32: JSON lines are UTF-8; convert the file"
         raise FormatError(msg)
     first, ended, _ = head.lstrip().partition(b"\n")
@@ -239,7 +239,7 @@ def check_lines(path: Place) -> None:
         raise FormatError(msg)
 
 
-def _head(path: Place, size: int = _HEAD_BYTES) -> bytes:
+def _head(path: AnyPath, size: int = _HEAD_BYTES) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(size)
@@ -247,7 +247,7 @@ def _head(path: Place, size: int = _HEAD_BYTES) -> bytes:
         raise FormatError(error.strerror or str(error)) from error
 
 
-def _by_content(path: Place) -> Format | None:
+def _by_content(path: AnyPath) -> Format | None:
     head = _head(path, HEAD_BYTES)
     found = next((f for f in formats().values() if any(head.startswith(m) for m in f.magic)), None)
     return found or next((f for f in formats().values() if f.fits is not None and f.fits(head)), None)

@@ -18,17 +18,17 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, check_longest, numbers, text, text_lines
 from datacheck.model.sample import Array
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import AnyPath
 
 _FRAMES = re.compile(r"\s*Frames\s*:\s*(\d{1,18})\s*", re.IGNORECASE)
 _FRAME_TIME = re.compile(r"\s*Frame\s+Time\s*:\s*(\S+)\s*", re.IGNORECASE)
 _CHANNEL = re.compile(r"[XYZ](position|rotation)", re.IGNORECASE)
 _BRACE = re.compile(r"([{}])")
-_END = -2  # in place of the number of a joint: an end site
+_END_SITE = -2  # in place of the number of a joint: an end site
 
 
 @dataclass
-class _Skeleton:
+class _JointTree:
     joints: list[str] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
     offsets: list[list[float]] = field(default_factory=list)
@@ -51,7 +51,7 @@ def _parse(data: bytes, hint: Hint) -> Values:
         msg = "a hierarchy without a MOTION line: the file is cut short"
         raise FormatError(msg)
     skeleton = _hierarchy(lines[1:end])
-    frames, frame_time = _times(lines[end + 1 : end + 3])
+    frames, frame_time = _motion_header(lines[end + 1 : end + 3])
     motion = _motion(lines[end + 3 :], frames, len(skeleton.channels), end + 4)
     return Values(
         {
@@ -66,13 +66,13 @@ def _parse(data: bytes, hint: Hint) -> Values:
     )
 
 
-def _hierarchy(lines: list[bytes]) -> _Skeleton:
+def _hierarchy(lines: list[bytes]) -> _JointTree:
     """Return the skeleton that the lines behind HIERARCHY declare."""
-    skeleton, open_, named = _Skeleton(), list[int](), list[int]()
+    skeleton, open_, named = _JointTree(), list[int](), list[int]()
     for number, line in enumerate(lines, 2):
         for statement in _BRACE.split(text(line, f"line {number:,}")):
             if words := statement.split():
-                _read(words, skeleton, open_, named, number)
+                _parse_statement(words, skeleton, open_, named, number)
     if open_ or named or not skeleton.joints:
         msg = f"the hierarchy has {len(skeleton.joints):,} joints and {len(open_):,} open braces before MOTION"
         raise FormatError(msg)
@@ -82,7 +82,7 @@ def _hierarchy(lines: list[bytes]) -> _Skeleton:
     return skeleton
 
 
-def _read(words: list[str], skeleton: _Skeleton, open_: list[int], named: list[int], number: int) -> None:
+def _parse_statement(words: list[str], skeleton: _JointTree, open_: list[int], named: list[int], number: int) -> None:
     """Take a brace, or one statement.
 
     Args:
@@ -98,36 +98,36 @@ def _read(words: list[str], skeleton: _Skeleton, open_: list[int], named: list[i
     elif first == "}" and open_ and not named:
         open_.pop()
     elif first in {"ROOT", "JOINT", "END"} and said and not named and bool(open_) == (first != "ROOT"):
-        named.append(_named(first, " ".join(said), skeleton, open_))
+        named.append(_joint_number(first, " ".join(said), skeleton, open_))
     elif first in {"OFFSET", "CHANNELS"} and open_ and not named:
-        _described(first, said, skeleton, open_[-1], number)
+        _parse_joint(first, said, skeleton, open_[-1], number)
     else:
         _refuse(number, f"{' '.join(words)[:60]!r} stands where the hierarchy has no place for it")
 
 
-def _named(first: str, name: str, skeleton: _Skeleton, open_: list[int]) -> int:
+def _joint_number(first: str, name: str, skeleton: _JointTree, open_: list[int]) -> int:
     """Return the number of a new joint, or that of end sites."""
     if first == "END":
-        return _END
+        return _END_SITE
     check_longest([name])  # each of its channels has it in its name
     skeleton.joints.append(name)
     skeleton.parents.append(open_[-1] if open_ else -1)
     return len(skeleton.joints) - 1
 
 
-def _described(first: str, said: list[str], skeleton: _Skeleton, joint: int, number: int) -> None:
+def _parse_joint(first: str, said: list[str], skeleton: _JointTree, joint: int, number: int) -> None:
     """Add the offset or the channels of a joint; those of end sites are only checked."""
     if first == "OFFSET":
         offset = numbers(" ".join(said).encode()).tolist()
         if len(offset) != 3:
             _refuse(number, f"an OFFSET of {len(offset):,} numbers; 3 are read")
-        if joint not in {_END, len(skeleton.offsets)}:
+        if joint not in {_END_SITE, len(skeleton.offsets)}:
             _refuse(number, f"the joint {skeleton.joints[joint][:40]!r}, or one before it, has no OFFSET or two")
-        skeleton.offsets += [offset] * (joint != _END)
+        skeleton.offsets += [offset] * (joint != _END_SITE)
         return
     count, names = said[:1], said[1:]
     once = len({name.lower() for name in names}) == len(names)
-    if joint == _END or count != [str(len(names))] or not once or not all(map(_CHANNEL.fullmatch, names)):
+    if joint == _END_SITE or count != [str(len(names))] or not once or not all(map(_CHANNEL.fullmatch, names)):
         why = f"CHANNELS {' '.join(said)[:60]!r}; a number, and as many of Xposition to Zrotation, each once, are read"
         _refuse(number, why)
     skeleton.channels += [f"{skeleton.joints[joint]}.{name}" for name in names]
@@ -138,7 +138,7 @@ def _refuse(number: int, why: str) -> NoReturn:
     raise FormatError(msg)
 
 
-def _times(lines: list[bytes]) -> tuple[int, float]:
+def _motion_header(lines: list[bytes]) -> tuple[int, float]:
     """Return the number of frames that the two lines behind MOTION declare, and the seconds of each."""
     said = [line.decode("latin1") for line in lines] + ["", ""]
     frames, frame_time = _FRAMES.fullmatch(said[0]), _FRAME_TIME.fullmatch(said[1])
@@ -169,7 +169,7 @@ def _motion(lines: list[bytes], frames: int, channels: int, first: int) -> Array
     return numbers(b"\n".join(lines)).reshape(frames, channels)
 
 
-def _open(path: Place, hint: Hint) -> Values:
+def _open(path: AnyPath, hint: Hint) -> Values:
     check_bytes(path.stat().st_size, "the file", TEXT_BYTES)
     return _parse(path.read_bytes(), hint)
 

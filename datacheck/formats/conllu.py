@@ -24,7 +24,7 @@ from typing import Any, cast
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes
-from datacheck.runtime.beneath import Place, check_holes
+from datacheck.runtime.beneath import AnyPath, check_holes
 
 SUFFIX = ".conllu"
 UPOS = frozenset(
@@ -42,7 +42,7 @@ _BOM = b"\xef\xbb\xbf"
 _CODE, _NOTHING = "DC701", "_"
 
 
-def batches(path: Place, wanted: Sequence[int] | None = None) -> Iterator[tuple[int, list[Any]]]:
+def batches(path: AnyPath, wanted: Sequence[int] | None = None) -> Iterator[tuple[int, list[Any]]]:
     """Yield (number of the first sentence, what it and the next ones hold): records, or `FormatError`.
 
     Args:
@@ -53,7 +53,7 @@ def batches(path: Place, wanted: Sequence[int] | None = None) -> Iterator[tuple[
         OSError: the file cannot be read.
     """
     chosen = None if wanted is None else set(wanted)
-    known = _Known(path)
+    known = _FileCharacters(path)
     first, values = 0, list[Any]()
     for number, (line, data) in enumerate(_sentences(path)):
         if chosen is not None and number not in chosen:
@@ -71,7 +71,7 @@ def batches(path: Place, wanted: Sequence[int] | None = None) -> Iterator[tuple[
         yield first, values
 
 
-def _sentences(path: Place) -> Iterator[tuple[int, bytes | None]]:
+def _sentences(path: AnyPath) -> Iterator[tuple[int, bytes | None]]:
     """Yield (number of its first line, bytes) of each sentence; None for the bytes of one that is too long."""
     with path.open("rb", buffering=0) as raw, io.BufferedReader(cast("io.RawIOBase", raw), _READ_BYTES) as file:
         check_holes(raw.fileno())
@@ -99,10 +99,10 @@ class _BrokenError(Exception):
     """How many lines behind the first one of a sentence something is wrong, and what."""
 
 
-class _Known:
+class _FileCharacters:
     """The characters that occur in a file where it is UTF-8; it is read for them once, when somebody asks."""
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: AnyPath) -> None:
         self._path = path
 
     @cached_property
@@ -114,7 +114,7 @@ class _Known:
         return found
 
 
-def _sentence(known: _Known, number: int, line: int, data: bytes | None) -> Any:
+def _sentence(known: _FileCharacters, number: int, line: int, data: bytes | None) -> Any:
     """Return the record of a sentence, or what is wrong with it."""
     behind, why = 0, f"more than {_SENTENCE_BYTES >> 20} MiB long"
     if data is not None:
@@ -125,7 +125,7 @@ def _sentence(known: _Known, number: int, line: int, data: bytes | None) -> Any:
     return FormatError(f"sentence {number + 1} (line {line + behind}): {why}", _CODE)
 
 
-def _text(known: _Known, data: bytes) -> str:
+def _text(known: _FileCharacters, data: bytes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -135,7 +135,7 @@ def _text(known: _Known, data: bytes) -> str:
         raise _BrokenError(data.count(b"\n", 0, error.start), why) from error
 
 
-def _as_cp1252(known: _Known, data: bytes) -> str:
+def _as_cp1252(known: _FileCharacters, data: bytes) -> str:
     """Return the characters beyond ASCII of bytes in cp1252 where all of them occur in UTF-8 in the file, else ""."""
     try:
         found = {c for c in data.decode("cp1252") if not c.isascii()}
@@ -214,7 +214,7 @@ def _check_tags(record: dict[str, Any]) -> None:
         raise _BrokenError(0, f"XPOS holds universal tags, UPOS others ({shown}): the two columns look swapped")
 
 
-def _open(path: Place, hint: Hint) -> Values:
+def _open(path: AnyPath, hint: Hint) -> Values:
     """Return all sentences as "records"; one that is broken refuses the file, as a bad line of JSON lines does."""
     del hint
     check_bytes(path.stat().st_size, "the file", TEXT_BYTES)

@@ -21,19 +21,19 @@ from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import (
     DEPTH,
     FIELDS,
-    Many,
+    CountedContainer,
     check_bytes,
     check_expansion,
     expand,
-    foreign,
     matching,
     plain,
     plain_type,
     strings,
+    wrap_errors,
 )
 from datacheck.formats.parsed import from_python
 from datacheck.model.sample import Array, Container
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import AnyPath
 
 _FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
 _ATTRIBUTE_BYTES = 16 << 20
@@ -48,13 +48,13 @@ _LENGTHS = ".lengths"
 def _library() -> Any:
     import h5py  # noqa: PLC0415  0.1 s, for files of this format only
 
-    with foreign("HDF5 plug-in path"):
+    with wrap_errors("HDF5 plug-in path"):
         while h5py.h5pl.size():  # a file must not be able to load a shared library
             h5py.h5pl.remove(0)
     return h5py
 
 
-class _TooManyError(DatacheckError):
+class _TooManyObjectsError(DatacheckError):
     """The file holds more objects than are walked.
 
     Args:
@@ -66,18 +66,18 @@ class _TooManyError(DatacheckError):
         self.count = count
 
 
-class _NoValueError(FormatError):
+class _NotAValueError(FormatError):
     """A kind of object that is no value for us; the file is not at fault."""
 
 
-class _Hdf5(Many):
+class _Hdf5(CountedContainer):
     """An open HDF5 file."""
 
     counted = "objects or more"
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: AnyPath) -> None:
         self._h5 = _library()
-        with foreign("damaged HDF5 file"):
+        with wrap_errors("damaged HDF5 file"):
             self._file = self._h5.File(path, "r", locking=False)
             self._groups: dict[str, Any] = {"": self._h5.h5g.open(self._file.id, b"/")}
         self._refused: dict[str, FormatError] = {}
@@ -86,7 +86,7 @@ class _Hdf5(Many):
         self._behind: dict[str, tuple[int, Array]] = {}  # the first row and all of what was read of the last chunks
 
     def close(self) -> None:
-        with foreign("cannot close the file"):
+        with wrap_errors("cannot close the file"):
             self._groups.clear()
             self._asked = (None, None)
             self._file.close()
@@ -108,14 +108,14 @@ class _Hdf5(Many):
                 raise
             raise KeyError(path) from None
         if kind == self._h5.h5l.TYPE_SOFT:
-            return self._followed(path, parent, group.links.get_val(raw), hops)
+            return self._follow_link(path, parent, group.links.get_val(raw), hops)
         if kind != self._h5.h5l.TYPE_HARD:
             what = "an external link to another file" if kind == self._h5.h5l.TYPE_EXTERNAL else "a user-defined link"
             msg = f"{path}: {what}; only links inside the file are followed"
             raise FormatError(msg)
         return self._h5.h5o.open(group, raw)
 
-    def _followed(self, path: str, parent: str, target: bytes, hops: int) -> Any:
+    def _follow_link(self, path: str, parent: str, target: bytes, hops: int) -> Any:
         inner = target.decode("utf-8", "surrogateescape")
         full = inner if inner.startswith("/") else f"{parent}/{inner}"
         parts = [part for part in full.split("/") if part not in {"", "."}]
@@ -144,19 +144,19 @@ class _Hdf5(Many):
         """Return how many values and groups it holds, counted no further than one sample may have of both."""
         if not self._known:
             try:
-                self._known = len(self._walked(2 * FIELDS))
-            except _TooManyError as error:
+                self._known = len(self._value_names(2 * FIELDS))
+            except _TooManyObjectsError as error:
                 self._known = error.count
         return self._known
 
     def names(self) -> list[str]:
         try:
-            return self._walked(_OBJECTS)
-        except _TooManyError:
+            return self._value_names(_OBJECTS)
+        except _TooManyObjectsError:
             msg = f"more than {_OBJECTS:,} objects"
             raise FormatError(msg) from None
 
-    def _walked(self, most: int) -> list[str]:
+    def _value_names(self, most: int) -> list[str]:
         """Return the names of all values, sorted.
 
         Raises:
@@ -164,7 +164,7 @@ class _Hdf5(Many):
         """
         if self._names is None:
             found: list[str] = []
-            with foreign("damaged HDF5 group"):
+            with wrap_errors("damaged HDF5 group"):
                 seen = {_address(self._h5, self._groups[""])}
                 stack, listed = [""], 0
                 while stack:
@@ -172,11 +172,11 @@ class _Hdf5(Many):
                     inside = self._entries(path, found)
                     listed += len(inside)
                     if listed > most:
-                        raise _TooManyError(listed)
+                        raise _TooManyObjectsError(listed)
                     stack.extend(self._visit(inside, seen, found))
             self._names = sorted(set(found))  # a damaged group may list a link twice
             if len(self._names) < len(found):
-                _check_made(found)
+                _check_unique_names(found)
         return self._names
 
     def _visit(self, inside: list[str], seen: set[Any], found: list[str]) -> list[str]:
@@ -184,7 +184,7 @@ class _Hdf5(Many):
         below = []
         for inner in inside:
             try:
-                with foreign(inner):
+                with wrap_errors(inner):
                     item = self._object(inner)
             except FormatError as error:
                 self._refuse(inner, error, found)
@@ -206,7 +206,7 @@ class _Hdf5(Many):
         """Return the paths of all links of one group; a group that cannot be read goes to `found`."""
         prefix = f"{path}/" if path else ""
         try:
-            with foreign(path or "/"):
+            with wrap_errors(path or "/"):
                 return [prefix + raw.decode("utf-8", "surrogateescape") for raw in self._group(path)]
         except FormatError as error:
             if not path:
@@ -217,9 +217,9 @@ class _Hdf5(Many):
 
     def _names_of(self, path: str, item: Any) -> list[str]:
         try:
-            with foreign(path):
+            with wrap_errors(path):
                 dtype = self._dtype(path, item)
-        except _NoValueError:
+        except _NotAValueError:
             return []
         except FormatError:
             return [path]
@@ -229,12 +229,12 @@ class _Hdf5(Many):
 
     def groups(self, pattern: str) -> list[str]:
         """Return the paths of groups that match ``/data/demo_*``, sorted; ``*`` stays within one level."""
-        with foreign("damaged HDF5 group"):
+        with wrap_errors("damaged HDF5 group"):
             return matching(pattern, self._entries, self._is_group)
 
     def _is_group(self, path: str) -> bool:
         try:
-            with foreign(path):
+            with wrap_errors(path):
                 return isinstance(self._object(path), self._h5.h5g.GroupID)
         except FormatError:
             return True  # broken: whoever reads from it hears why
@@ -246,7 +246,7 @@ class _Hdf5(Many):
         if name in self._refused:
             raise self._refused[name]
         path, item, dtype, way = self._dataset(name)
-        with foreign(name):
+        with wrap_errors(name):
             self._check(path, item, dtype)
             if dtype.kind == "O":
                 return self._ragged(item, dtype, lengths=way == (_LENGTHS,))
@@ -271,22 +271,22 @@ class _Hdf5(Many):
         cut = len(leaf)
         while cut > 0:
             path = f"{parent}/{leaf[:cut]}" if parent else leaf[:cut]
-            item = self._found(path)
+            item = self._open_object(path)
             if isinstance(item, self._h5.h5d.DatasetID):
-                with foreign(name):
+                with wrap_errors(name):
                     dtype = self._dtype(path, item)
-                return path, item, dtype, self._ways(path, dtype)[name]
+                return path, item, dtype, self._member_paths(path, dtype)[name]
             cut = leaf.rfind(".", 0, cut)
         raise KeyError(name)
 
-    def _ways(self, path: str, dtype: np.dtype[Any]) -> dict[str, tuple[str, ...]]:
+    def _member_paths(self, path: str, dtype: np.dtype[Any]) -> dict[str, tuple[str, ...]]:
         ways: dict[str, tuple[str, ...]] = {path: ()} if dtype.names is None else _members(path, dtype, self._h5)
         if dtype.kind == "O":
             ways[path + _LENGTHS] = (_LENGTHS,)
         return ways
 
-    def _found(self, path: str) -> Any:
-        with foreign(path):
+    def _open_object(self, path: str) -> Any:
+        with wrap_errors(path):
             try:
                 return self._object(path)
             except KeyError as error:
@@ -299,15 +299,15 @@ class _Hdf5(Many):
         self._check_own(path, item)
         if item.get_space().get_simple_extent_type() == self._h5.h5s.NULL:
             msg = f"{path}: an empty dataspace"
-            raise _NoValueError(msg)
+            raise _NotAValueError(msg)
         try:
             dtype: np.dtype[Any] = item.dtype
         except TypeError as error:
             msg = f"{path}: {error}"
-            raise _NoValueError(msg) from error
+            raise _NotAValueError(msg) from error
         if not _readable(dtype, self._h5):
             msg = f"{path}: values of type {dtype} are not read; numbers and text are"
-            raise _NoValueError(msg)
+            raise _NotAValueError(msg)
         return dtype
 
     def sliced(self, name: str) -> int | None:
@@ -316,7 +316,7 @@ class _Hdf5(Many):
 
     def read_rows(self, name: str, start: int, stop: int) -> Any:
         path, item, dtype, way = self._dataset(name.strip("/"))
-        with foreign(name):
+        with wrap_errors(name):
             if way or dtype.kind not in "biuf":
                 return super().read_rows(name, start, stop)
             start, stop = max(0, start), min(stop, item.shape[0])
@@ -394,7 +394,7 @@ class _Hdf5(Many):
 
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
         _, item, dtype, way = self._dataset(name.strip("/"))
-        with foreign(name):
+        with wrap_errors(name):
             shape = tuple(item.shape)
             for member in way if dtype.names else ():
                 shape, dtype = (*shape, *dtype.shape), dtype.base[member]
@@ -412,15 +412,15 @@ class _Hdf5(Many):
     def attrs(self, name: str = "") -> dict[str, Any]:
         """Return the attributes of a group or dataset that can be read: arrays, text, lists of text."""
         name = name.strip("/")
-        with foreign(f"attributes of {name or '/'}"):
+        with wrap_errors(f"attributes of {name or '/'}"):
             item = self._groups[""] if not name else self._object(name)
-            manager = self._h5.AttributeManager(_Identified(item))
+            manager = self._h5.AttributeManager(_AttributeParent(item))
             found = {key: self._attribute(manager, key) for key in sorted(manager)}
         return {key: value for key, value in found.items() if value is not None}
 
     def _attribute(self, manager: Any, key: str) -> Any:
         try:
-            with foreign(key):
+            with wrap_errors(key):
                 if manager.get_id(key).get_storage_size() > _ATTRIBUTE_BYTES:
                     return None
                 value = manager[key]
@@ -434,7 +434,7 @@ class _Hdf5(Many):
             return None
 
 
-class _Identified:
+class _AttributeParent:
     """What h5py's attribute manager wants of its parent: an identifier."""
 
     def __init__(self, identifier: Any) -> None:
@@ -446,7 +446,7 @@ def _address(h5: Any, item: Any) -> tuple[int, int]:
     return info.fileno, info.addr
 
 
-def _check_made(names: Iterable[str]) -> None:
+def _check_unique_names(names: Iterable[str]) -> None:
     """Refuse two values of one name of which one is part of another: a member of a table, lengths of a list.
 
     Raises:
@@ -501,7 +501,7 @@ def _texts(array: Array) -> Any:
     return decoded.reshape(array.shape).tolist()
 
 
-def _open(path: Place, hint: Hint) -> Container:
+def _open(path: AnyPath, hint: Hint) -> Container:
     del hint
     return _Hdf5(path)
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import foreign, plain
+from datacheck.formats.limits import plain, wrap_errors
 from datacheck.model.sample import Container
 from datacheck.plugins import require
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import AnyPath
 
 _PIXELS = 179_000_000  # Pillow's own limit for an error
 _KINDS = ("PNG", "JPEG", "BMP", "PPM", "TIFF", "WEBP")  # JPEG takes those of several pictures (MPO) too
@@ -28,10 +28,10 @@ _TYPES = {"1": "|b1", "I": "<i4", "F": "<f4", "I;16": "<u2", "I;16B": "<u2", "I;
 class _Image(Container):
     """An image whose header was read; the pixels are decoded when they are asked for."""
 
-    def __init__(self, source: Place | bytes) -> None:
+    def __init__(self, source: AnyPath | bytes) -> None:
         self._source = source
         self._pillow = require("PIL.Image", "images")
-        with foreign("damaged image"):
+        with wrap_errors("damaged image"):
             file = io.BytesIO(source) if isinstance(source, bytes) else source
             self._image = self._pillow.open(file, formats=_KINDS)
         width, height = self._image.size
@@ -48,7 +48,7 @@ class _Image(Container):
             raise KeyError(name)
         self._check_end()
         self._check_depth()
-        with foreign("damaged image"):
+        with wrap_errors("damaged image"):
             return plain(np.asarray(self._image))
 
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
@@ -106,16 +106,16 @@ class _Image(Container):
         self._image.close()
 
 
-def _open(path: Place, hint: Hint) -> Container:
+def _open(path: AnyPath, hint: Hint) -> Container:
     del hint
     return _Image(path)
 
 
-def _inside(data: bytes, hint: Hint) -> Container:
+def _open_member(data: bytes, hint: Hint) -> Container:
     del hint
     return _Image(data)
 
 
 _MAGIC = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
 _SUFFIXES = (".jpeg", ".tiff", ".webp", ".png", ".jpg", ".bmp", ".tif", ".ppm", ".pgm")
-IMAGE = Format("image", _SUFFIXES, _open, magic=_MAGIC, member=_inside)
+IMAGE = Format("image", _SUFFIXES, _open, magic=_MAGIC, member=_open_member)

@@ -14,10 +14,10 @@ from datacheck.formats.base import Format, Hint, parse_container
 from datacheck.formats.limits import Values, check_keys
 from datacheck.formats.parsed import from_json, parse_json
 from datacheck.model.sample import Container
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import AnyPath
 
 
-def _open(path: Place, hint: Hint) -> Values:
+def _open(path: AnyPath, hint: Hint) -> Values:
     del hint
     root = jsonl.document(path)
     return _named(jsonl.records(path) if root is jsonl.LINES else root)

@@ -24,10 +24,10 @@ import xxhash
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import TEXT_BYTES, check_bytes, foreign
+from datacheck.formats.limits import TEXT_BYTES, check_bytes, wrap_errors
 from datacheck.formats.parsed import parse_json
 from datacheck.model.sample import Container
-from datacheck.runtime.beneath import Place, check_holes, stamp_of
+from datacheck.runtime.beneath import AnyPath, check_holes, stamp_of
 
 _LINE_BYTES = 16 << 20
 _RECORDS = 5_000_000  # lines of one value
@@ -36,7 +36,7 @@ _PART_BYTES = 64 << 20
 PART_LINES = 1 << 18  # in a part: rows take memory, too, so that a part of short lines has fewer bytes
 _MARK_BYTES = 1 << 20  # between two lines of which is kept where they begin
 _COUNTED_BYTES = 256 << 10  # stays in the cache between reading, counting and digesting
-_TIGHT = 64  # bytes of text in one
+_MAX_RATIO = 64  # bytes of text in one
 _CODE = "DC701"
 BOM = b"\xef\xbb\xbf"
 LINES = object()
@@ -52,7 +52,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LineChunk:
     """Some lines of a file: the number of the first, where it lies, their bytes, how many they are."""
 
     number: int
@@ -60,28 +60,28 @@ class Piece:
     data: bytes
     count: int
 
-    def lines(self, first: int, last: int) -> Piece:
+    def lines(self, first: int, last: int) -> LineChunk:
         """Return the lines [first, last) of these."""
         if last - first == self.count:
             return self
         ends = _ends(self.data)
         begin, end = int(ends[first - 1]) if first else 0, int(ends[last - 1]) if last <= len(ends) else len(self.data)
-        return Piece(self.number + first, self.offset + begin, self.data[begin:end], last - first)
+        return LineChunk(self.number + first, self.offset + begin, self.data[begin:end], last - first)
 
-    def cut(self, most: int) -> Iterator[Piece]:
+    def cut(self, most: int) -> Iterator[LineChunk]:
         """Yield these lines, at most `most` at a time; where they end is looked for once."""
         ends = _ends(self.data)[most - 1 : self.count - 1 : most].tolist() if self.count > most else []
         for place, (begin, end) in enumerate(pairwise([0, *ends, len(self.data)])):
             first = place * most
             count = min(most, self.count - first)
-            yield Piece(self.number + first, self.offset + begin, self.data[begin:end], count)
+            yield LineChunk(self.number + first, self.offset + begin, self.data[begin:end], count)
 
     def values(self) -> list[Any]:
         """Return what each line holds: a value, `FormatError` or `BLANK`."""
         return _values(self.number, self.offset, self.data, self.count)
 
 
-def lines(path: Place) -> Iterator[tuple[int, Any]]:
+def lines(path: AnyPath) -> Iterator[tuple[int, Any]]:
     """Yield (line number, parsed value), or (line number, `FormatError`) for a line that is no JSON.
 
     Args:
@@ -99,7 +99,7 @@ def lines(path: Place) -> Iterator[tuple[int, Any]]:
 
 
 def batches(
-    path: Place, span: Span | None = None, *, wanted: Sequence[int] | None = None
+    path: AnyPath, span: Span | None = None, *, wanted: Sequence[int] | None = None
 ) -> Iterator[tuple[int, list[Any]]]:
     """Yield (number of the first line, what it and the lines behind it hold): values, `FormatError`, or `BLANK`.
 
@@ -129,7 +129,7 @@ def batches(
             return
 
 
-def pieces(path: Place, span: Span | None = None) -> Iterator[Piece]:
+def pieces(path: AnyPath, span: Span | None = None) -> Iterator[LineChunk]:
     """Yield whole lines of JSON lines, about 2 MiB at a time.
 
     Args:
@@ -143,12 +143,12 @@ def pieces(path: Place, span: Span | None = None) -> Iterator[Piece]:
     with _opened(path) as file:
         file.seek(start)
         for offset, data in _pieces(file, start, stop):
-            piece = Piece(number, offset, data, line_count(data))
+            piece = LineChunk(number, offset, data, line_count(data))
             yield piece
             number += piece.count
 
 
-class _ReadOn:
+class _ForwardReader:
     """A packed file that was read up to some line: it cannot be entered in the middle, but read on.
 
     Notes:
@@ -157,9 +157,9 @@ class _ReadOn:
 
     def __init__(self) -> None:
         self._known: tuple[object, ...] = ()
-        self._left: tuple[Piece, Iterator[Piece]] | None = None  # the last piece, and those behind it
+        self._left: tuple[LineChunk, Iterator[LineChunk]] | None = None  # the last piece, and those behind it
 
-    def pieces(self, path: Place, number: int) -> Iterator[Piece]:
+    def pieces(self, path: AnyPath, number: int) -> Iterator[LineChunk]:
         """Yield pieces as `pieces` does; none that ends before a line has to be among them.
 
         Raises:
@@ -170,7 +170,7 @@ class _ReadOn:
         left, self._left = self._left if known == self._known else None, None
         if left is not None and left[0].number <= number:
             piece, behind = left
-            found: Iterator[Piece] = chain([piece], behind)
+            found: Iterator[LineChunk] = chain([piece], behind)
         else:
             behind = pieces(path)
             found = behind
@@ -182,10 +182,10 @@ class _ReadOn:
                 raise
 
 
-READ_ON = _ReadOn()
+READ_ON = _ForwardReader()
 
 
-def records(path: Place) -> list[Any]:
+def records(path: AnyPath) -> list[Any]:
     """Return the values of all lines at once.
 
     Raises:
@@ -195,7 +195,7 @@ def records(path: Place) -> list[Any]:
     with _opened(path) as file:
         for offset, data in _pieces(file):
             check_bytes(offset + len(data), "the lines as one value; read them with 'each: line'", TEXT_BYTES)
-            values = _shallow(number, offset, data)
+            values = _shallow_values(number, offset, data)
             bad = next((value for value in values if isinstance(value, FormatError)), None)
             if bad is not None:
                 raise bad
@@ -207,7 +207,7 @@ def records(path: Place) -> list[Any]:
     return found
 
 
-def parts(path: Place, marks: list[tuple[int, int]] | None = None) -> Iterator[tuple[Span, str]]:
+def parts(path: AnyPath, marks: list[tuple[int, int]] | None = None) -> Iterator[tuple[Span, str]]:
     """Yield the parts of a file that is `splittable`, about 64 MiB of whole lines each, and the file's digest.
 
     Args:
@@ -258,15 +258,15 @@ def splittable(name: str) -> bool:
     return name.lower().endswith((".jsonl", ".ndjson"))
 
 
-def tight(path: Place) -> bool:
+def is_overcompressed(path: AnyPath) -> bool:
     """Tell whether a packed file says of itself that it is far larger than lines of different texts would be."""
     with path.open("rb", buffering=0) as file:
         stored = file.seek(0, io.SEEK_END)
         file.seek(max(0, stored - 4))
-        return int.from_bytes(file.read(4), "little") > _TIGHT * stored
+        return int.from_bytes(file.read(4), "little") > _MAX_RATIO * stored
 
 
-def marked(path: Place) -> bool:
+def marked(path: AnyPath) -> bool:
     """Tell whether a file begins with a byte order mark, on which ordinary parsers of JSON fail."""
     with _opened(path) as file:
         return file.read(len(BOM)) == BOM
@@ -278,7 +278,7 @@ def line_count(data: bytes | memoryview) -> int:
     return int(np.count_nonzero(octets == ord("\n"))) + bool(len(octets) and octets[-1] != ord("\n"))
 
 
-def _opened(path: Place) -> BinaryIO:
+def _opened(path: AnyPath) -> BinaryIO:
     if path.name.lower().endswith(".gz"):
         return gzip.open(path, "rb")  # type: ignore[return-value]
     return path.open("rb", buffering=0)
@@ -322,14 +322,14 @@ def _next_line(read: Callable[[int], bytes]) -> bytes:
     return b""
 
 
-def _shallow(number: int, offset: int, data: bytes) -> list[Any]:
+def _shallow_values(number: int, offset: int, data: bytes) -> list[Any]:
     """Return what each line holds, as `_values`; a value that cannot be written again is a `FormatError`."""
     values = _together(data.removeprefix(BOM) if number == 0 else data, line_count(data))
     try:
         orjson.dumps([values])
     except TypeError:  # one of them is nested too deep: which?
         values = None
-    return _one_by_one(number, offset, data, deep=False) if values is None else values
+    return _parse_each(number, offset, data, deep=False) if values is None else values
 
 
 def _ends(data: bytes) -> np.ndarray[Any, Any]:
@@ -340,7 +340,7 @@ def _ends(data: bytes) -> np.ndarray[Any, Any]:
 def _values(number: int, offset: int, data: bytes, count: int) -> list[Any]:
     """Return what each of `count` lines holds; the first is line `number` and lies at `offset`."""
     found = _together(data.removeprefix(BOM) if number == 0 else data, count)
-    return _one_by_one(number, offset, data, deep=True) if found is None else found
+    return _parse_each(number, offset, data, deep=True) if found is None else found
 
 
 @cache
@@ -368,7 +368,7 @@ def _together(data: bytes, count: int) -> list[Any] | None:
     return values[::2] if whole else None
 
 
-def _one_by_one(number: int, offset: int, data: bytes, *, deep: bool) -> list[Any]:
+def _parse_each(number: int, offset: int, data: bytes, *, deep: bool) -> list[Any]:
     found = []
     for raw in io.BytesIO(data):
         found.append(BLANK if raw.isspace() else _parsed(number, offset, raw, deep=deep))
@@ -389,7 +389,7 @@ def _parsed(number: int, offset: int, raw: bytes, *, deep: bool) -> Any:
     return FormatError(f"line {number + 1} (byte {offset:,}): {why}", _CODE)
 
 
-def document(path: Place) -> Any:
+def document(path: AnyPath) -> Any:
     """Return the value of a .json file, or `LINES` where its first line is a whole object and more follows.
 
     Raises:
@@ -401,7 +401,7 @@ def document(path: Place) -> Any:
 
 def document_in(file: BinaryIO) -> Any:
     """Return the value that `document` returns, of an open file."""
-    with foreign("damaged file"):
+    with wrap_errors("damaged file"):
         first = file.readline(_LINE_BYTES).removeprefix(BOM)
         if first.lstrip().startswith(b"{"):
             with contextlib.suppress(FormatError):
@@ -414,16 +414,16 @@ def document_in(file: BinaryIO) -> Any:
     return parse_json(bytes(data))
 
 
-def _elements(path: Place) -> list[Any] | None:
+def _elements(path: AnyPath) -> list[Any] | None:
     """Return the elements of a .json file that is one document, None for JSON lines."""
     root = document(path) if path.name.lower().endswith((".json", ".json.gz")) else LINES
     return None if root is LINES else root if isinstance(root, list) else [root]
 
 
-class _Lines(Container):
+class _JsonLines(Container):
     """All lines of one file as a list; large files are read line by line instead (``samples: {each: line}``)."""
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: AnyPath) -> None:
         self._path = path
 
     def names(self) -> list[str]:
@@ -441,10 +441,10 @@ class _Lines(Container):
         return (), "json"
 
 
-def _open(path: Place, hint: Hint) -> Container:
+def _open(path: AnyPath, hint: Hint) -> Container:
     del hint
     path.stat()
-    return _Lines(path)
+    return _JsonLines(path)
 
 
 JSONL = Format("jsonl", (".jsonl.gz", ".json.gz", ".ndjson", ".jsonl"), _open)

@@ -16,11 +16,11 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import plain_type, stored
 from datacheck.model.sample import Array, Container
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import AnyPath
 
 
-class _Raw(Container):
-    def __init__(self, path: Place, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+class _RawFile(Container):
+    def __init__(self, path: AnyPath, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         self._path, self._name, self._dtype, self._shape = path, name, dtype, shape
 
     def names(self) -> list[str]:
@@ -43,7 +43,7 @@ _SOME, _NEARLY_ALL = (1e-6, 1e6), 0.9
 _FARTHEST, _UNIT = 1000.0, 1.5  # metres from a sensor; of a cloud in a cube of 1
 
 
-def _head(path: Place, size: int) -> Array:
+def _head(path: AnyPath, size: int) -> Array:
     """Return the first words of a file.
 
     Shapes:
@@ -76,22 +76,22 @@ def _are_columns(words: Array, count: int) -> bool:
     return bool(xyz.max() <= _FARTHEST and (more >= 0).all() and (shares | whole).all() and place)
 
 
-def _looked_at(path: Place, size: int) -> Container | None:
+def _sniffed(path: AnyPath, size: int) -> Container | None:
     """Return the file as its first numbers say, None where they say nothing."""
     words = _head(path, size)
     if not _are_floats(words):
-        raw = _Raw(path, "bytes", np.dtype(np.uint8), (size,))
+        raw = _RawFile(path, "bytes", np.dtype(np.uint8), (size,))
         raw.untyped = True
         return raw
     count = next((n for n in (4, 5, 6) if size % (4 * n) == 0 and _are_columns(words, n)), 0)
-    return _Raw(path, "points", np.dtype("<f4"), (size // (4 * count), count)) if count else None
+    return _RawFile(path, "points", np.dtype("<f4"), (size // (4 * count), count)) if count else None
 
 
-def _open(path: Place, hint: Hint) -> Container:
+def _open(path: AnyPath, hint: Hint) -> Container:
     size, lowered = path.stat().st_size, path.name.lower()
     label, named = lowered.endswith(".label"), bool(hint.dtype or hint.item)
     if not named and not label and not lowered.endswith(".pcd.bin"):
-        found = _looked_at(path, size)
+        found = _sniffed(path, size)
         if found is not None:
             return found
     dtype = plain_type(np.dtype(hint.dtype or ("uint32" if label else "float32")))
@@ -103,7 +103,7 @@ def _open(path: Place, hint: Hint) -> Container:
         of = f"rows of {list(item)} " if item else ""
         msg = f"{size:,} bytes are no whole number of {of}{dtype}, {row} bytes each"
         raise FormatError(msg)
-    return _Raw(path, "labels" if label else "points", dtype, (size // row, *item))
+    return _RawFile(path, "labels" if label else "points", dtype, (size // row, *item))
 
 
 KITTI = Format("kitti", (".pcd.bin", ".label", ".bin"), _open)

@@ -14,16 +14,16 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import Values, add_values, check_bytes, check_expansion, foreign, plain
+from datacheck.formats.limits import Values, add_values, check_bytes, check_expansion, plain, wrap_errors
 from datacheck.plugins import require
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import AnyPath
 
 _HEADER_BYTES = 375  # of the newest version, 1.4
 _ROW_BYTES = 20  # of point format 0
 _COLORS = ("red", "green", "blue")
 
 
-def _check(head: bytes, size: int, path: Place) -> None:
+def _check(head: bytes, size: int, path: AnyPath) -> None:
     if head[:4] != b"LASF" or len(head) < 227:
         msg = "not a LAS file: it does not start with LASF" if head[:4] != b"LASF" else "a LAS header cut short"
         raise FormatError(msg)
@@ -50,7 +50,7 @@ def _check(head: bytes, size: int, path: Place) -> None:
     check_bytes(points * max(row, 24), "the points")
 
 
-def _check_chunks(path: Place, start: int, size: int, points: int) -> None:
+def _check_chunks(path: AnyPath, start: int, size: int, points: int) -> None:
     """Check where the chunk table of a compressed file lies and how long it says it is."""
     with path.open("rb") as file:
         file.seek(start)
@@ -66,7 +66,7 @@ def _check_chunks(path: Place, start: int, size: int, points: int) -> None:
         raise FormatError(msg)
 
 
-def _open(path: Place, hint: Hint) -> Values:
+def _open(path: AnyPath, hint: Hint) -> Values:
     del hint
     laspy = require("laspy", "clouds")
     size = path.stat().st_size
@@ -75,7 +75,7 @@ def _open(path: Place, hint: Hint) -> Values:
     _check(head, size, path)
     if head[104] & 0xC0 and not laspy.LazBackend.detect_available():
         require("lazrs", "clouds")
-    with foreign("damaged LAS file"):
+    with wrap_errors("damaged LAS file"):
         cloud = laspy.read(os.fspath(path))
         names = list(cloud.point_format.dimension_names)
         declared = int(cloud.header.point_count)

@@ -20,7 +20,7 @@ import numpy as np
 
 from datacheck.errors import DatacheckError, FormatError, TooManySamplesError
 from datacheck.model.sample import Array, Container
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import AnyPath
 from datacheck.workers import budget
 
 VALUE_BYTES = 4 << 30  # one value in memory; a scan's child has 8 GiB
@@ -43,7 +43,7 @@ _NO_ROOM = re.compile(r"\b\w*alloc(at(e|ing|ion))?\b|out of memory|not enough me
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")  # of an object in memory: two scans of one file say the same
 
 
-class foreign:  # noqa: N801  used as a context, a hundred times for a file: a generator takes thrice as long
+class wrap_errors:  # noqa: N801  used as a context, a hundred times for a file: a generator takes thrice as long
     """Turn whatever a library raises on damaged bytes into a `FormatError` that starts with `what`.
 
     Notes:
@@ -187,7 +187,7 @@ def check_path(path: str) -> None:
         raise FormatError(msg)
 
 
-class Many(Container):
+class CountedContainer(Container):
     """A container that knows how many values it holds at least before it looks at each.
 
     Attributes:
@@ -202,7 +202,7 @@ class Many(Container):
         return self._known
 
 
-class Values(Many):
+class Values(CountedContainer):
     """A container whose values are all at hand; a value that is a `FormatError` is raised when it is read.
 
     Args:
@@ -298,14 +298,14 @@ def matching(pattern: str, below: Callable[[str], Iterable[str]], is_group: Call
     return sorted(paths)
 
 
-def stored(path: Place, dtype: np.dtype[Any], shape: tuple[int, ...], start: int = 0) -> Array:
+def stored(path: AnyPath, dtype: np.dtype[Any], shape: tuple[int, ...], start: int = 0) -> Array:
     """Return the numbers that lie in a file as they are, from byte `start`: read, or mapped where they are many.
 
     Raises:
         FormatError: the file is shorter, or cannot be read.
     """
     count = math.prod(shape)
-    with foreign("the file cannot be read"):
+    with wrap_errors("the file cannot be read"):
         if count * dtype.itemsize < _MAP_BYTES:
             return np.fromfile(path, dtype=dtype, count=count, offset=start).reshape(shape)
         # a name: np.memmap takes every PathLike for a pathlib.Path

@@ -25,15 +25,15 @@ from datacheck.formats.limits import (
     DEPTH,
     TEXT_BYTES,
     VALUE_BYTES,
-    Many,
+    CountedContainer,
     check_bytes,
     check_samples,
-    foreign,
     text,
+    wrap_errors,
 )
 from datacheck.formats.parsed import from_json, parse_json
 from datacheck.model.sample import Array, Container
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import AnyPath
 
 INDEX = "index.json"
 _DIGITS = 12
@@ -43,7 +43,7 @@ _SCALARS = {np.dtype(code).name: np.dtype(f"<{code}") for code in _CODES.values(
 _XXHASHES = frozenset({"xxh32", "xxh64", "xxh128", "xxh3_64", "xxh3_128"})
 
 
-class _Column(NamedTuple):
+class _ColumnSpec(NamedTuple):
     """How one column is written.
 
     Args:
@@ -58,14 +58,14 @@ class _Column(NamedTuple):
     decode: Callable[[bytes], Any] | None
 
 
-class _Mds(Many):
+class _Mds(CountedContainer):
     """An open shard: where its samples lie."""
 
-    def __init__(self, path: Place) -> None:
-        said = _said(path)
+    def __init__(self, path: AnyPath) -> None:
+        said = _index_entry(path)
         self._file = _opened(path, said)
         try:
-            with foreign("damaged MDS shard"):
+            with wrap_errors("damaged MDS shard"):
                 self._read_head(path.stat().st_size)
             if said is not None:
                 _check_head(said, len(self._stops) - 1, self._columns)
@@ -106,7 +106,7 @@ class _Mds(Many):
         columns = sorted(name for name, column in self._columns.items() if column.decode is not None)
         return [f"{key}/{name}" for key in self.keys() for name in columns]
 
-    def _found(self, name: str) -> tuple[int, _Column]:
+    def _sample_column(self, name: str) -> tuple[int, _ColumnSpec]:
         key, _, column = name.partition("/")
         number = int(key) if re.fullmatch(rf"[0-9]{{{_DIGITS}}}", key) else -1
         if not 0 <= number < len(self._stops) - 1 or column not in self._columns:
@@ -114,13 +114,13 @@ class _Mds(Many):
         return number, self._columns[column]
 
     def read(self, name: str) -> Any:
-        number, column = self._found(name)
+        number, column = self._sample_column(name)
         if column.decode is None:
             what = f"values of encoding {column.encoding[:60]!r} are not read"
             msg = f"{name}: {what}; write them as ndarray, jpeg or json"
             raise FormatError(msg)
         try:
-            with foreign("damaged value"):
+            with wrap_errors("damaged value"):
                 return column.decode(self._sample(number)[column.name])
         except FormatError as error:
             msg = f"{name}: {error}"
@@ -149,7 +149,7 @@ class _Mds(Many):
         return parts
 
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
-        _, column = self._found(name)
+        _, column = self._sample_column(name)
         fixed = _fixed(column.encoding)
         if fixed is not None:
             return fixed[1], fixed[0].str
@@ -160,7 +160,7 @@ class _Mds(Many):
 # ------------------------------------------------------------------------------------------------ columns
 
 
-def _columns(config: Any) -> dict[str, _Column]:
+def _columns(config: Any) -> dict[str, _ColumnSpec]:
     """Return the columns by name, in the order in which they are written."""
     said = config if isinstance(config, Mapping) else {}
     if said.get("format") != "mds" or said.get("version") != 2:
@@ -179,15 +179,15 @@ def _columns(config: Any) -> dict[str, _Column]:
     return {name: _column(name, word, size) for name, word, size in zip(names, encodings, sizes, strict=True)}
 
 
-def _column(name: str, encoding: str, size: Any) -> _Column:
+def _column(name: str, encoding: str, size: Any) -> _ColumnSpec:
     if size is not None and (type(size) is not int or not 0 < size <= VALUE_BYTES):
         msg = f"{name}: a size of {str(size)[:40]} bytes"
         raise FormatError(msg)
     fixed = _fixed(encoding)
-    if fixed is not None and size != (needs := math.prod(fixed[1]) * fixed[0].itemsize):
-        msg = f"{name}: {encoding[:60]} needs {needs:,} bytes, its header says {size}"
+    if fixed is not None and size != (suppressed_by := math.prod(fixed[1]) * fixed[0].itemsize):
+        msg = f"{name}: {encoding[:60]} needs {suppressed_by:,} bytes, its header says {size}"
         raise FormatError(msg)
-    return _Column(name, encoding, size or 0, _decoder(encoding))
+    return _ColumnSpec(name, encoding, size or 0, _decoder(encoding))
 
 
 def _fixed(encoding: str) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
@@ -232,8 +232,8 @@ def _array(kind: np.dtype[Any] | None, shape: tuple[int, ...] | None, data: byte
             msg = "an array whose shape is cut short"
             raise FormatError(msg)
         shape, at = tuple(np.frombuffer(sizes, f"<u{width}").tolist()), at + 1 + axes * width
-    if (needs := math.prod(shape) * kind.itemsize) != len(data) - at:
-        msg = f"shape {list(shape)} of {kind} needs {needs:,} bytes, found {len(data) - at:,}"
+    if (suppressed_by := math.prod(shape) * kind.itemsize) != len(data) - at:
+        msg = f"shape {list(shape)} of {kind} needs {suppressed_by:,} bytes, found {len(data) - at:,}"
         raise FormatError(msg)
     return np.frombuffer(data, kind, offset=at).reshape(shape) if len(data) > at else np.empty(shape, kind)
 
@@ -245,19 +245,19 @@ def _number(pattern: str, dtype: str, data: bytes) -> Array:
     return np.asarray(int(word) if dtype == "<i8" else float(word), dtype=dtype)
 
 
-def _sole(name: str, data: bytes) -> Any:
+def _single_value(name: str, data: bytes) -> Any:
     """Return the one value of a picture or a pickle, read as a file of that ending is."""
     found = format_of(name)
     assert found is not None
     with parse_container(found, data) as container:
         names = container.names()
-        if len(names) != 1 or names[0] not in _SOLE:
+        if len(names) != 1 or names[0] not in _SINGLE_NAMES:
             msg = f"a pickled mapping of {len(names)} values; write them as columns of their own"
             raise FormatError(msg)
         return container.read(names[0])
 
 
-_SOLE = frozenset({"image", "array", "records", "value"})
+_SINGLE_NAMES = frozenset({"image", "array", "records", "value"})
 _DECODERS: dict[str, Callable[[bytes], Any]] = {
     "bytes": lambda data: np.frombuffer(data, np.uint8),
     "str": text,
@@ -265,15 +265,15 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
     "json": lambda data: from_json(parse_json(data)),
     "str_int": partial(_number, r"-?\d{1,19}", "<i8"),
     "str_float": partial(_number, r"-?\d++(?:\.\d*+)?(?:e[-+]?\d++)?|-?inf|nan", "<f8"),
-    "jpeg": partial(_sole, ".jpg"),
-    "png": partial(_sole, ".png"),
-    "pkl": partial(_sole, ".pkl"),
+    "jpeg": partial(_single_value, ".jpg"),
+    "png": partial(_single_value, ".png"),
+    "pkl": partial(_single_value, ".pkl"),
 }
 
 # ------------------------------------------------------------------------------------------------ the index
 
 
-def _said(path: Place) -> Mapping[str, Any] | None:
+def _index_entry(path: AnyPath) -> Mapping[str, Any] | None:
     """Return what the index beside a shard says of it, None where there is no index.
 
     Raises:
@@ -282,9 +282,9 @@ def _said(path: Place) -> Mapping[str, Any] | None:
     place = path.with_name(INDEX)
     if not place.is_file():
         return None
-    with foreign(INDEX):
+    with wrap_errors(INDEX):
         status = place.stat()
-    said = _by_name(place, status.st_size, status.st_mtime_ns).get(path.name, ())
+    said = _shards_by_name(place, status.st_size, status.st_mtime_ns).get(path.name, ())
     if len(said) == 1:
         return said[0]
     msg = f"the {INDEX} beside it does not name it, so Streaming does not read it"
@@ -293,13 +293,13 @@ def _said(path: Place) -> Mapping[str, Any] | None:
     raise FormatError(msg)
 
 
-def _shards(index: Place) -> list[Mapping[str, Any]]:
+def _shards(index: AnyPath) -> list[Mapping[str, Any]]:
     """Return what an index says of its shards.
 
     Raises:
         FormatError: it cannot be read.
     """
-    with foreign(INDEX):
+    with wrap_errors(INDEX):
         check_bytes(index.stat().st_size, INDEX, TEXT_BYTES)
         data = index.read_bytes()
     try:
@@ -312,7 +312,7 @@ def _shards(index: Place) -> list[Mapping[str, Any]]:
 
 
 @lru_cache(maxsize=1)  # an index names thousands of shards, and each of them is held against it
-def _by_name(index: Place, size: int, time: int) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+def _shards_by_name(index: AnyPath, size: int, time: int) -> Mapping[str, Sequence[Mapping[str, Any]]]:
     """Return the shards of an index in one state, told by its size and time, by the names of their files."""
     del size, time
     found: dict[str, list[Mapping[str, Any]]] = {}
@@ -328,7 +328,7 @@ def _names(shard: Mapping[str, Any]) -> list[str]:
     return [name for name in found if isinstance(name, str)]
 
 
-def named_shards(index: Place) -> list[tuple[list[str], Any]]:
+def named_shards(index: AnyPath) -> list[tuple[list[str], Any]]:
     """Return, for each MDS shard of an index, the names that its file may have (plain, packed), and its samples.
 
     Raises:
@@ -350,7 +350,7 @@ def _file(shard: Mapping[str, Any], which: str) -> tuple[Any, Any, Mapping[str, 
     return said.get("basename"), said.get("bytes"), hashes if isinstance(hashes, Mapping) else {}
 
 
-def _opened(path: Place, said: Mapping[str, Any] | None) -> BinaryIO:
+def _opened(path: AnyPath, said: Mapping[str, Any] | None) -> BinaryIO:
     """Open a shard, unpacked where it is compressed, once its size and hashes are those of the index."""
     packed = path.name.endswith(".zstd")
     file: BinaryIO = path.open("rb")
@@ -368,10 +368,10 @@ def _opened(path: Place, said: Mapping[str, Any] | None) -> BinaryIO:
     return file
 
 
-def _unpacked(path: Place) -> bytes:
+def _unpacked(path: AnyPath) -> bytes:
     import pyarrow as pa  # noqa: PLC0415  0.1 s that only compressed shards should pay
 
-    with foreign("damaged zstd"), pa.input_stream(os.fspath(path), compression="zstd") as stream:
+    with wrap_errors("damaged zstd"), pa.input_stream(os.fspath(path), compression="zstd") as stream:
         data = bytearray()
         # in pieces: Arrow takes memory for all that is asked for
         while len(data) <= TEXT_BYTES and (piece := stream.read(_PIECE)):
@@ -405,7 +405,7 @@ def _hash(name: str) -> Any:
     raise FormatError(msg)
 
 
-def _check_head(said: Mapping[str, Any], samples: int, columns: Mapping[str, _Column]) -> None:
+def _check_head(said: Mapping[str, Any], samples: int, columns: Mapping[str, _ColumnSpec]) -> None:
     """Hold the header of a shard against the index, by which Streaming reads its samples."""
     encodings, sizes = [c.encoding for c in columns.values()], [c.size or None for c in columns.values()]
     for name, found in (
@@ -417,7 +417,7 @@ def _check_head(said: Mapping[str, Any], samples: int, columns: Mapping[str, _Co
             raise FormatError(msg)
 
 
-def _open(path: Place, hint: Hint) -> Container:
+def _open(path: AnyPath, hint: Hint) -> Container:
     del hint
     return _Mds(path)
 

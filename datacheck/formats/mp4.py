@@ -15,9 +15,9 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import Values, check_bytes, foreign
+from datacheck.formats.limits import Values, check_bytes, wrap_errors
 from datacheck.model.sample import Array
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import AnyPath
 
 _MOST_BOXES = 100_000
 _MOST_FRAMES = 1 << 24  # six days at 30 frames a second
@@ -32,7 +32,7 @@ class _Box(NamedTuple):
     stop: int
 
 
-def _top(file: IO[bytes], size: int) -> Iterator[_Box]:
+def _top_boxes(file: IO[bytes], size: int) -> Iterator[_Box]:
     at = 0
     for number in range(_MOST_BOXES):
         if at >= size:
@@ -58,21 +58,21 @@ def _box(head: bytes, at: int, end: int, what: str) -> _Box:
     start = at + 8
     if size == 1:
         if len(head) < 16:
-            msg = f"box {_shown(kind)} at byte {at:,} is cut short"
+            msg = f"box {_kind_text(kind)} at byte {at:,} is cut short"
             raise FormatError(msg)
         size, start = struct.unpack(">Q", head[8:16])[0], at + 16
     stop = end if size == 0 else at + size  # 0: to the end
     if stop < start or stop > end:
-        msg = f"box {_shown(kind)} at byte {at:,} says {size:,} bytes; {end - at:,} are left: the file is cut short"
+        msg = f"box {_kind_text(kind)} at byte {at:,} says {size:,} bytes; {end - at:,} are left: the file is cut short"
         raise FormatError(msg)
     return _Box(kind, start, stop)
 
 
-def _shown(kind: bytes) -> str:
+def _kind_text(kind: bytes) -> str:
     return repr(kind.decode("latin1"))
 
 
-def _inside(data: bytes, box: _Box) -> Iterator[_Box]:
+def _child_boxes(data: bytes, box: _Box) -> Iterator[_Box]:
     at, count = box.start, 0
     while box.stop - at >= 8:  # QuickTime ends some boxes with four zero bytes
         count += 1
@@ -84,18 +84,18 @@ def _inside(data: bytes, box: _Box) -> Iterator[_Box]:
         at = found.stop
 
 
-def _only(data: bytes, box: _Box, *path: bytes) -> _Box:
+def _single_box(data: bytes, box: _Box, *path: bytes) -> _Box:
     for kind in path:
-        inner = next((b for b in _inside(data, box) if b.kind == kind), None)
+        inner = next((b for b in _child_boxes(data, box) if b.kind == kind), None)
         if inner is None:
-            msg = f"box {_shown(box.kind)} has no {_shown(kind)}"
+            msg = f"box {_kind_text(box.kind)} has no {_kind_text(kind)}"
             raise FormatError(msg)
         box = inner
     return box
 
 
 def _clock(data: bytes, media: _Box) -> int:
-    box = _only(data, media, b"mdhd")
+    box = _single_box(data, media, b"mdhd")
     place = box.start + (20 if data[box.start : box.start + 1] == b"\1" else 12)
     if place + 4 > box.stop:
         msg = "box 'mdhd' is cut short"
@@ -112,13 +112,13 @@ def _runs(data: bytes, box: _Box, dtype: str) -> Array:
     head = data[box.start : box.start + 8]
     count = int.from_bytes(head[4:8], "big") if len(head) == 8 else -1
     if count < 0 or box.start + 8 + 8 * count > box.stop:
-        msg = f"box {_shown(box.kind)} is shorter than the {max(count, 0):,} entries that it declares"
+        msg = f"box {_kind_text(box.kind)} is shorter than the {max(count, 0):,} entries that it declares"
         raise FormatError(msg)
     rows = np.frombuffer(data, [("count", ">u4"), ("value", dtype)], count, box.start + 8)
     return np.stack([rows["count"].astype(np.int64), rows["value"].astype(np.int64)], axis=1)
 
 
-def _spread(runs: Array, frames: int, kind: str) -> Array:
+def _expand_runs(runs: Array, frames: int, kind: str) -> Array:
     total = int(runs[:, 0].sum())  # counts are below 2^32, and so are their rows: no overflow
     if total != frames:
         msg = f"box {kind!r} is about {total:,} frames, box 'stsz' about {frames:,}"
@@ -127,7 +127,7 @@ def _spread(runs: Array, frames: int, kind: str) -> Array:
 
 
 def _frames(data: bytes, table: _Box) -> int:
-    box = _only(data, table, b"stsz")
+    box = _single_box(data, table, b"stsz")
     if box.stop - box.start < 12:
         msg = "box 'stsz' is cut short"
         raise FormatError(msg)
@@ -140,26 +140,26 @@ def _frames(data: bytes, table: _Box) -> int:
 
 def _times(data: bytes, track: _Box) -> Array:
     """Return when the frames of a track are shown: float64 (frames) [s], rising, the first one 0."""
-    media = _only(data, track, b"mdia")
-    table = _only(data, media, b"minf", b"stbl")
+    media = _single_box(data, track, b"mdia")
+    table = _single_box(data, media, b"minf", b"stbl")
     frames = _frames(data, table)
-    lasts = _spread(_runs(data, _only(data, table, b"stts"), ">u4"), frames, "stts")
+    lasts = _expand_runs(_runs(data, _single_box(data, table, b"stts"), ">u4"), frames, "stts")
     shown = np.cumsum(lasts) - lasts
-    later = next((b for b in _inside(data, table) if b.kind == b"ctts"), None)
+    later = next((b for b in _child_boxes(data, table) if b.kind == b"ctts"), None)
     if later is not None:
-        shown = np.sort(shown + _spread(_runs(data, later, ">i4"), frames, "ctts"))
+        shown = np.sort(shown + _expand_runs(_runs(data, later, ">i4"), frames, "ctts"))
     return (shown - shown[0]) / _clock(data, media) if frames else np.zeros(0)
 
 
 def _is_video(data: bytes, track: _Box) -> bool:
-    box = _only(data, track, b"mdia", b"hdlr")
+    box = _single_box(data, track, b"mdia", b"hdlr")
     return data[box.start + 8 : box.start + 12] == b"vide"
 
 
-def _header(path: Place) -> bytes:
+def _header(path: AnyPath) -> bytes:
     size = path.stat().st_size
     with path.open("rb") as file:
-        boxes = list(_top(file, size))
+        boxes = list(_top_boxes(file, size))
         movie = next((b for b in boxes if b.kind == b"moov"), None)
         if movie is None:
             msg = "no box 'moov': not an MP4 file, or a recording that was not finished"
@@ -172,11 +172,11 @@ def _header(path: Place) -> bytes:
         return file.read(movie.stop - movie.start)
 
 
-def _open(path: Place, hint: Hint) -> Values:
+def _open(path: AnyPath, hint: Hint) -> Values:
     del hint
-    with foreign("damaged MP4"):
+    with wrap_errors("damaged MP4"):
         data = _header(path)
-        tracks = [b for b in _inside(data, _Box(b"moov", 0, len(data))) if b.kind == b"trak"]
+        tracks = [b for b in _child_boxes(data, _Box(b"moov", 0, len(data))) if b.kind == b"trak"]
         videos = [_times(data, track) for track in tracks if _is_video(data, track)]
     if not videos:
         msg = f"no video among {len(tracks)} tracks"

@@ -17,21 +17,21 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from datacheck.errors import FormatError
-from datacheck.formats.base import Format, Hint, Table
+from datacheck.formats.base import Format, Hint, TableLayout
 from datacheck.formats.limits import (
     DEPTH,
     VALUE_BYTES,
-    Many,
+    CountedContainer,
     Values,
     check_bytes,
     expand,
-    foreign,
     plain_type,
     stored,
+    wrap_errors,
 )
 from datacheck.formats.pickle_safe import unpickle
 from datacheck.model.sample import Array, Container
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import AnyPath
 
 _MAGIC = b"\x93NUMPY"
 _HEADER_BYTES = 10_000  # NumPy's own limit
@@ -71,7 +71,7 @@ def _header(head: bytes) -> _Header:
 
 @lru_cache(maxsize=4096)
 def _parse(raw: bytes, version: int) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
-    with foreign("damaged .npy header"):
+    with wrap_errors("damaged .npy header"):
         source = raw.decode("utf-8" if version == 3 else "latin1")
         try:
             found = ast.literal_eval(source.strip(" \n"))
@@ -119,7 +119,7 @@ def _check_size(header: _Header, size: int) -> None:
 
 
 def _shaped(header: _Header, flat: Array) -> Array:
-    with foreign(f"shape {header.shape}"):
+    with wrap_errors(f"shape {header.shape}"):
         return flat.reshape(header.shape[::-1]).T if header.fortran else flat.reshape(header.shape)
 
 
@@ -144,10 +144,10 @@ def _objects(header: _Header, data: bytes, name: str) -> dict[str, Any]:
     return unpickle(data[header.start :], sole=name, prefix="" if name == _SOLE else f"{name}/")
 
 
-class _Large(Container):
+class _LazyArray(Container):
     """An .npy file of numbers that is read, or mapped, when its value is asked for."""
 
-    def __init__(self, path: Place, header: _Header) -> None:
+    def __init__(self, path: AnyPath, header: _Header) -> None:
         self._path = path
         self._header = header
 
@@ -175,7 +175,7 @@ class _Large(Container):
             return super().read_rows(name, start, stop)
         count = max(0, min(stop, header.shape[0]) - start)
         row = math.prod(header.shape[1:])
-        with foreign("the file cannot be read"):
+        with wrap_errors("the file cannot be read"):
             flat = np.fromfile(self._path, dtype, count * row, offset=header.start + start * row * dtype.itemsize)
             return flat.reshape(count, *header.shape[1:])
 
@@ -185,7 +185,7 @@ class _Large(Container):
         return _peeked(self._header)
 
 
-def _table(head: bytes, size: int) -> Table | None:
+def _table(head: bytes, size: int) -> TableLayout | None:
     """Return where a plain table lies; whatever is wrong with the file is for `_values` to say."""
     try:
         header = _header(head)
@@ -195,10 +195,10 @@ def _table(head: bytes, size: int) -> Table | None:
     if len(header.shape) != 2 or header.fortran or header.dtype.kind not in "biuf":
         return None
     plain = header.dtype == plain_type(header.dtype)
-    return Table(_SOLE, header.dtype, *header.shape, start=header.start) if plain else None
+    return TableLayout(_SOLE, header.dtype, *header.shape, start=header.start) if plain else None
 
 
-def _open(path: Place, hint: Hint) -> Container:
+def _open(path: AnyPath, hint: Hint) -> Container:
     del hint
     size = path.stat().st_size
     with path.open("rb", buffering=0) as file:
@@ -208,12 +208,12 @@ def _open(path: Place, hint: Hint) -> Container:
     header = _header(head)
     if header.dtype.kind in "biufc":
         _check_size(header, size)
-        return _Large(path, header)
+        return _LazyArray(path, header)
     check_bytes(size, "the file")
     return Values(_values(path.read_bytes(), _SOLE))
 
 
-class _Npz(Many):
+class _Npz(CountedContainer):
     """A zip of .npy members, each read when it is asked for."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
@@ -246,7 +246,7 @@ class _Npz(Many):
 
     def _header(self, member: str) -> _Header:
         if member not in self._headers:
-            with self._stream(member) as stream, foreign(member):
+            with self._stream(member) as stream, wrap_errors(member):
                 self._headers[member] = _header(stream.read(_HEADER_BYTES + 16))
         return self._headers[member]
 
@@ -259,14 +259,14 @@ class _Npz(Many):
         if info.file_size > max(_FLOOR_BYTES, _RATIO * info.compress_size):
             msg = f"{member}: {info.file_size:,} bytes in {info.compress_size:,}; at most {_RATIO}:1 is read"
             raise FormatError(msg)
-        with foreign(member):
+        with wrap_errors(member):
             return self._archive.open(info)
 
     def _values_of(self, member: str) -> Values:
         if self._last is not None and self._last[0] == member:
             return self._last[1]
         size = self._members[member].file_size
-        with self._stream(member) as stream, foreign(member):
+        with self._stream(member) as stream, wrap_errors(member):
             data = stream.read(size + 1)  # zipfile checks the CRC when it meets the end
         if len(data) != size:
             msg = f"{member}: {size:,} bytes are declared, {len(data):,} unpacked"
@@ -317,7 +317,7 @@ class _Npz(Many):
         total, width = header.shape[0], math.prod(header.shape[1:]) * header.dtype.itemsize
         start, stop = max(0, start), max(start, min(stop, total))
         stream, at = self._streams.pop(name, (None, 0))
-        with foreign(name):
+        with wrap_errors(name):
             if stream is None or at > start:
                 stream, at = self._stream(name), 0
                 stream.read(header.start)
@@ -351,9 +351,9 @@ def _member_name(info: zipfile.ZipInfo) -> str:
     return name.removesuffix(".npy")
 
 
-def _open_npz(file: Place | IO[bytes], hint: Hint) -> Container:
+def _open_npz(file: AnyPath | IO[bytes], hint: Hint) -> Container:
     del hint
-    with foreign("damaged .npz"):
+    with wrap_errors("damaged .npz"):
         archive = zipfile.ZipFile(file)
         assert archive.fp is not None
         archive.fp.seek(0)
@@ -369,14 +369,14 @@ def _open_npz(file: Place | IO[bytes], hint: Hint) -> Container:
         raise
 
 
-def _parse_whole(data: bytes, hint: Hint) -> Container:
+def _parse_npz(data: bytes, hint: Hint) -> Container:
     del hint
     return Values(_values(data, _SOLE))
 
 
-def _npz_inside(data: bytes, hint: Hint) -> Container:
+def _open_npz_member(data: bytes, hint: Hint) -> Container:
     return _open_npz(io.BytesIO(data), hint)
 
 
-NPY = Format("npy", (".npy",), _open, _parse_whole, _table, magic=(_MAGIC,))
-NPZ = Format("npz", (".npz",), _open_npz, magic=(_ZIPPED,), member=_npz_inside, points=True)
+NPY = Format("npy", (".npy",), _open, _parse_npz, _table, magic=(_MAGIC,))
+NPZ = Format("npz", (".npz",), _open_npz, magic=(_ZIPPED,), member=_open_npz_member, points=True)

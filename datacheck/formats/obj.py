@@ -11,7 +11,7 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, numbers, text_lines, triangles
 from datacheck.model.sample import Array
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import AnyPath
 
 _WORDS = re.compile(rb"(?:v|vn|vt|vp|f|l|p|o|g|s|mtllib|usemtl|cstype|deg|curv2?|surf|end|parm|trim|hole)\b")
 _WIDTHS = {3, 4, 6, 7, 8}  # x y z, then w, r g b, w r g b, r g b and their count
@@ -58,7 +58,7 @@ def _positions(lines: list[bytes], key: bytes) -> list[int]:
     return [i for i, line in enumerate(lines) if line.startswith((key + b" ", key + b"\t"))]
 
 
-def _open(path: Place, hint: Hint) -> Values:
+def _open(path: AnyPath, hint: Hint) -> Values:
     del hint
     check_bytes(path.stat().st_size, "the file", TEXT_BYTES)
     data = path.read_bytes().replace(b"\\\r\n", b" ").replace(b"\\\n", b" ")

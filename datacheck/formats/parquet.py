@@ -14,11 +14,11 @@ from itertools import chain
 from typing import Any
 
 from datacheck.errors import FormatError
-from datacheck.formats.arrow_columns import ArrowColumns, Counted
+from datacheck.formats.arrow_columns import ArrowColumns, ByteCounter
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import DEPTH, check_bytes, check_expansion, foreign
+from datacheck.formats.limits import DEPTH, check_bytes, check_expansion, wrap_errors
 from datacheck.model.sample import Container
-from datacheck.runtime.beneath import Place, stamp_of
+from datacheck.runtime.beneath import AnyPath, stamp_of
 
 _MARK = b"PAR1"
 _FOOTER_BYTES = 64 << 20
@@ -39,11 +39,11 @@ def _libraries() -> tuple[Any, Any]:
 class _Parquet(ArrowColumns):
     """An open Parquet file."""
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: AnyPath) -> None:
         nbytes = _check_ends(path)
         status = path.stat()
         pa, pq = _libraries()
-        with foreign("damaged Parquet file"):
+        with wrap_errors("damaged Parquet file"):
             self._file = pq.ParquetFile(
                 path, pre_buffer=False, thrift_string_size_limit=_FOOTER_BYTES, thrift_container_size_limit=_ENTRIES,
                 schema_depth_limit=DEPTH, page_checksum_verification=True, arrow_extensions_enabled=False,
@@ -58,12 +58,12 @@ class _Parquet(ArrowColumns):
         self._batch = min(_BATCH, max(1, _BATCH_BYTES * self._rows // nbytes))
 
     def close(self) -> None:
-        with foreign("cannot close the file"):
+        with wrap_errors("cannot close the file"):
             self._file.close()
 
     def _batches(self, name: str, groups: Iterable[int]) -> Iterator[Any]:
         # What the footer says of a column is not asked for: a wrong word there makes Arrow end the process.
-        counted = Counted(self._pa)
+        counted = ByteCounter(self._pa)
         how: dict[str, Any] = {"batch_size": self._batch, "columns": [name], "use_threads": False}
         for batch in chain.from_iterable(self._file.iter_batches(row_groups=[group], **how) for group in groups):
             column = batch.column(0)
@@ -75,7 +75,7 @@ class _Parquet(ArrowColumns):
         return next(self._file.iter_batches(batch_size=1, **how)).column(0)
 
 
-def _check_ends(path: Place) -> int:
+def _check_ends(path: AnyPath) -> int:
     """See that a file begins and ends as Parquet does, before a library looks at it; return its size.
 
     Raises:
@@ -100,7 +100,7 @@ def _check_ends(path: Place) -> int:
     return size
 
 
-def _open(path: Place, hint: Hint) -> Container:
+def _open(path: AnyPath, hint: Hint) -> Container:
     del hint
     return _Parquet(path)
 

@@ -15,7 +15,7 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import Values, add_values, check_bytes, check_expansion, declared, numbers, plain
 from datacheck.model.sample import Array
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import AnyPath
 
 _HEADER_BYTES = 64 << 10
 _KINDS = {"F": "f", "I": "i", "U": "u"}
@@ -185,7 +185,7 @@ def _values(columns: dict[str, Array]) -> dict[str, Any]:
     return values
 
 
-def _open(path: Place, hint: Hint) -> Values:
+def _open(path: AnyPath, hint: Hint) -> Values:
     del hint
     check_bytes(path.stat().st_size, "the file")
     data = path.read_bytes()

@@ -34,11 +34,11 @@ from datacheck.formats.limits import (
     check_expansion,
     check_keys,
     expand,
-    foreign,
+    wrap_errors,
 )
 from datacheck.formats.parsed import from_json, from_python
 from datacheck.model.sample import Array, Container
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import AnyPath
 from datacheck.workers import budget
 
 _NDARRAY = "ndarray"  # what the name numpy.ndarray stands for in here: a mark that cannot be called
@@ -77,7 +77,7 @@ class _Dtype:
             self.value = self.value.newbyteorder(order)
 
 
-class _Record:
+class _ArrayRecord:
     """The record of a pickled array: checked shape, dtype and data."""
 
     __slots__ = ("axes", "built", "objects", "value")
@@ -127,20 +127,20 @@ def _array(data: Any, dtype: Any, shape: Any, order: Any = "C") -> Array:
     return flat.reshape(sizes[::-1]).T if order == "F" else flat.reshape(sizes)
 
 
-def _reconstruct(subtype: Any, shape: Any, _: Any) -> _Record:
+def _reconstruct(subtype: Any, shape: Any, _: Any) -> _ArrayRecord:
     if subtype is not _NDARRAY or shape != (0,):
         msg = "a pickled array of a foreign class"
         raise FormatError(msg)
-    return _Record()
+    return _ArrayRecord()
 
 
 def _scalar(dtype: Any, data: Any = b"") -> Array:
     return _array(data, dtype, ())
 
 
-def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> _Record:
+def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> _ArrayRecord:
     """Return the record of an array; `axes` says of one in order "K", as NumPy 2.3 writes it, how it is transposed."""
-    record = _Record()
+    record = _ArrayRecord()
     turned = order == "K" and axes is not None
     record.value = _array(data, dtype, shape, "C" if turned else order)
     if turned:
@@ -148,7 +148,7 @@ def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any, axes: Any = None)
     return record
 
 
-class _Appended(_Record):
+class _JoblibRecord(_ArrayRecord):
     """The record of an array that joblib writes behind its wrapper; a subclass for each pickle knows the bytes."""
 
     __slots__ = ()
@@ -168,7 +168,7 @@ class _Appended(_Record):
         if dtype.value.hasobject:
             kind: Any = _Unpickler if budget.BY_SIZE else _PlainUnpickler  # as `load` takes one or the other
             found = kind(self.stream, encoding="latin1").load()  # a pickle within, as joblib writes it
-            self.axes, self.objects = (found.axes, found.objects) if isinstance(found, _Record) else (0, None)
+            self.axes, self.objects = (found.axes, found.objects) if isinstance(found, _ArrayRecord) else (0, None)
             if self.objects is None:
                 msg = "an array of objects that joblib did not write"
                 raise FormatError(msg)
@@ -197,7 +197,7 @@ def _no_bytes() -> bytes:
     return b""  # how protocols 0 to 2 write empty bytes
 
 
-class _Mapping(dict[Any, Any]):
+class _PlainDict(dict[Any, Any]):
     """What an OrderedDict is read as; attributes that it has beside its entries (of a model's state) are dropped."""
 
     __slots__ = ()
@@ -206,8 +206,8 @@ class _Mapping(dict[Any, Any]):
         pass
 
 
-def _mapping(*items: Any) -> _Mapping:
-    return _Mapping(*items)
+def _mapping(*items: Any) -> _PlainDict:
+    return _PlainDict(*items)
 
 
 class _Call:
@@ -241,7 +241,7 @@ for _root in ("numpy.core", "numpy._core"):
     _ALLOWED[f"{_root}.numeric", "_frombuffer"] = _Call(_frombuffer)
 
 
-class _Names:
+class _AllowedGlobals:
     """What an unpickler may look up: every name is in `allowed`."""
 
     allowed: Mapping[tuple[str, str], Any] = _ALLOWED
@@ -261,15 +261,15 @@ class _Names:
         raise FormatError(msg, "DC110")
 
 
-class _Unpickler(_Names, pickle.Unpickler):  # noqa: S301
+class _Unpickler(_AllowedGlobals, pickle.Unpickler):  # noqa: S301
     pass
 
 
-class _PlainUnpickler(_Names, pickle._Unpickler):  # noqa: SLF001
+class _PlainUnpickler(_AllowedGlobals, pickle._Unpickler):  # noqa: SLF001
     """In Python: an index into its memo, however large, takes no memory."""
 
 
-class Outside(NamedTuple):
+class ExtraGlobals(NamedTuple):
     """What a pickle may name beside NumPy's, of a format that has a pickle inside.
 
     Args:
@@ -288,12 +288,12 @@ def call(function: Callable[..., Any]) -> Any:
 
 def record_of(array: Array) -> Any:
     """Return an array in the form in which no pickle can change it: what a function of `Outside.names` returns."""
-    record = _Record()
+    record = _ArrayRecord()
     record.built, record.value = True, array
     return record
 
 
-def load(stream: io.BytesIO, outside: Outside | None = None) -> Any:
+def load(stream: io.BytesIO, outside: ExtraGlobals | None = None) -> Any:
     """Return what one pickle of a stream holds, arrays as records, and leave the stream behind it.
 
     Raises:
@@ -308,10 +308,10 @@ def load(stream: io.BytesIO, outside: Outside | None = None) -> Any:
         else:
             _check_memo(data)
     copyreg.clear_extension_cache()  # cached EXT opcodes would bypass find_class
-    with foreign("damaged pickle"):
+    with wrap_errors("damaged pickle"):
         unpickler = kind(stream, encoding="latin1")
         if appended:
-            own = type("_Appended", (_Appended,), {"__slots__": (), "data": data, "stream": stream})
+            own = type("_Appended", (_JoblibRecord,), {"__slots__": (), "data": data, "stream": stream})
             unpickler.allowed = {**_ALLOWED, ("joblib.numpy_pickle", _JOBLIB.decode()): own}
         if outside is not None:
             unpickler.allowed, unpickler.stored = {**unpickler.allowed, **outside.names}, outside.stored
@@ -352,7 +352,7 @@ def values_of(root: Any, nbytes: int, sole: str = "", prefix: str = "") -> dict[
         FormatError: it is far larger than its bytes, nested too deep, or has keys that are no names.
     """
     check_keys(len(root) if isinstance(root, dict) else 0)
-    if isinstance(root, tuple) and root and all(isinstance(item, _Record) for item in root):
+    if isinstance(root, tuple) and root and all(isinstance(item, _ArrayRecord) for item in root):
         root = dict(enumerate(root))  # coordinates, colours, labels
     root = _unwrapped(root, _budget(nbytes), DEPTH)
     values: dict[str, Any] = {}
@@ -376,7 +376,7 @@ def unpickle_whole(data: bytes) -> Any:
     Raises:
         FormatError: as of `unpickle`, or it holds an array of objects that has axes.
     """
-    return _whole(_loaded(data), _budget(len(data)), DEPTH)
+    return _materialized(_loaded(data), _budget(len(data)), DEPTH)
 
 
 def _loaded(data: bytes) -> Any:
@@ -389,7 +389,7 @@ def _loaded(data: bytes) -> Any:
     return root
 
 
-_FAR = re.compile(rb"r[\s\S]{3}[\x01-\xff]|p\d{8}")  # what may be an index of 2^24 or more into the memo
+_FAR_INDEX = re.compile(rb"r[\s\S]{3}[\x01-\xff]|p\d{8}")  # what may be an index of 2^24 or more into the memo
 
 
 def _check_memo(data: bytes) -> None:
@@ -398,7 +398,7 @@ def _check_memo(data: bytes) -> None:
     Raises:
         FormatError: there is one.
     """
-    if _FAR.search(data) is not None and (index := _far_index(data)):
+    if _FAR_INDEX.search(data) is not None and (index := _far_index(data)):
         msg = f"damaged pickle: memo index {index:,} in {len(data):,} bytes"
         raise FormatError(msg)
 
@@ -411,7 +411,7 @@ def _far_index(data: bytes) -> int:
     return 0
 
 
-class _Budget:
+class _ExpansionBudget:
     """What one pickle may come to: a few bytes may name one large value a million times.
 
     Args:
@@ -430,29 +430,29 @@ class _Budget:
             raise FormatError(msg)
 
 
-def _budget(nbytes: int) -> _Budget:
-    return _Budget(1000 + 2 * nbytes, FLOOR_BYTES + 2 * nbytes)
+def _budget(nbytes: int) -> _ExpansionBudget:
+    return _ExpansionBudget(1000 + 2 * nbytes, FLOOR_BYTES + 2 * nbytes)
 
 
-def _whole(item: Any, budget: _Budget, depth: int) -> Any:
+def _materialized(item: Any, budget: _ExpansionBudget, depth: int) -> Any:
     """Return `item` with records replaced by the arrays that they stand for."""
     if depth == 0:
         msg = f"a pickle nested more than {DEPTH} deep"
         raise FormatError(msg)
     budget.pay(1, 0)
-    if isinstance(item, _Record):
+    if isinstance(item, _ArrayRecord):
         if item.axes:
             msg = "the pickle holds an array of objects"
             raise FormatError(msg)
-        return item.value if item.objects is None else _whole(item.objects, budget, depth - 1)
+        return item.value if item.objects is None else _materialized(item.objects, budget, depth - 1)
     if isinstance(item, dict):
-        return {key: _whole(value, budget, depth - 1) for key, value in item.items()}
+        return {key: _materialized(value, budget, depth - 1) for key, value in item.items()}
     if isinstance(item, list | tuple):
-        return type(item)(_whole(value, budget, depth - 1) for value in item)
+        return type(item)(_materialized(value, budget, depth - 1) for value in item)
     return item[()] if isinstance(item, np.ndarray) else item  # without a record: one number
 
 
-def _unwrapped(item: Any, budget: _Budget, depth: int) -> Any:
+def _unwrapped(item: Any, budget: _ExpansionBudget, depth: int) -> Any:
     """Return `item` with records replaced by what they hold."""
     if depth == 0:
         msg = f"a pickle nested more than {DEPTH} deep"
@@ -463,7 +463,7 @@ def _unwrapped(item: Any, budget: _Budget, depth: int) -> Any:
     budget.pay(1, nbytes)
     if type(item) in {str, int, float, bool, type(None)}:
         return item
-    if isinstance(item, _Record):
+    if isinstance(item, _ArrayRecord):
         return _unwrapped(item.value if item.objects is None else item.objects, budget, depth - 1)
     if isinstance(item, dict):
         return {key: _unwrapped(value, budget, depth - 1) for key, value in item.items()}
@@ -536,7 +536,7 @@ def _add(name: str, item: Any, values: dict[str, Any]) -> None:
         values[name] = value
 
 
-class _Mould(Container):
+class _PickleTemplate(Container):
     """A pickle whose values are cut out of its bytes, as an equal one of the same size was found to hold them.
 
     Args:
@@ -550,11 +550,11 @@ class _Mould(Container):
         self.mark = b"".join([data[part] for part in fixed])
         self._names = sorted(values)
 
-    def filled(self, data: bytes) -> _Mould | None:
+    def filled(self, data: bytes) -> _PickleTemplate | None:
         """Return another pickle of this form, None where something else than the data of its arrays differs."""
         if b"".join([data[part] for part in self.fixed]) != self.mark:
             return None
-        other = object.__new__(_Mould)
+        other = object.__new__(_PickleTemplate)
         other.__dict__.update(self.__dict__)
         other.data = data
         return other
@@ -572,7 +572,7 @@ class _Mould(Container):
         return Values(self.values).peek(name)
 
 
-def _moulded(data: bytes, values: dict[str, Any]) -> _Mould | None:
+def _make_template(data: bytes, values: dict[str, Any]) -> _PickleTemplate | None:
     """Return the mould of a pickle, None where it cannot be told for sure which bytes are which array's.
 
     Notes:
@@ -585,7 +585,7 @@ def _moulded(data: bytes, values: dict[str, Any]) -> _Mould | None:
     edges = [0, *(edge for span in ends for edge in span), len(data)]
     if not spans or any(isinstance(v, FormatError) for v in values.values()) or edges != sorted(edges):
         return None
-    mould = _Mould(data, [slice(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)], spans, values)
+    mould = _PickleTemplate(data, [slice(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)], spans, values)
     other = bytearray(data)
     for start, stop in ends:
         other[start:stop] = bytes(byte ^ 0x55 for byte in data[start:stop])
@@ -642,27 +642,27 @@ def _equal(one: Any, other: Any) -> bool:
     return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
-_MOST_MOULDS, _MOULD_BYTES = 64, 1 << 20
-_moulds: dict[int, list[_Mould | None]] = {}  # by size; None for one that was tried without success
+_MAX_TEMPLATES, _TEMPLATE_BYTES = 64, 1 << 20
+_templates: dict[int, list[_PickleTemplate | None]] = {}  # by size; None for one that was tried without success
 
 
 def _parse(data: bytes, hint: Hint) -> Container:
     """Parse a pickle; of many that differ in the data of their arrays only the first is unpickled."""
     del hint
     data = _unpacked(data) if data[:2] in _PACKED else data
-    if len(data) > _MOULD_BYTES:
+    if len(data) > _TEMPLATE_BYTES:
         return Values(unpickle(data))
-    known = _moulds.get(len(data), [])
+    known = _templates.get(len(data), [])
     for mould in known:
         if mould is not None and (filled := mould.filled(data)) is not None:
             return filled
     values = unpickle(data)
-    if len(data) in _moulds and len(known) < 8:
-        known.append(_moulded(data, values))
-    elif len(data) not in _moulds:
-        if len(_moulds) >= _MOST_MOULDS:
-            del _moulds[next(iter(_moulds))]
-        _moulds[len(data)] = []  # a second one of this size is worth the search
+    if len(data) in _templates and len(known) < 8:
+        known.append(_make_template(data, values))
+    elif len(data) not in _templates:
+        if len(_templates) >= _MAX_TEMPLATES:
+            del _templates[next(iter(_templates))]
+        _templates[len(data)] = []  # a second one of this size is worth the search
     return Values(values)
 
 
@@ -670,7 +670,7 @@ _PACKED = frozenset({b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda", b"\x1f\
 
 
 def _unpacked(data: bytes) -> bytes:
-    with foreign("damaged compressed pickle"):
+    with wrap_errors("damaged compressed pickle"):
         stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # tells zlib and gzip by their headers
         found = stream.decompress(data, min(TEXT_BYTES, max(FLOOR_BYTES, RATIO * len(data))) + 1)
         check_expansion(len(found), len(data), "the pickle")
@@ -680,7 +680,7 @@ def _unpacked(data: bytes) -> bytes:
         return found
 
 
-def _open(path: Place, hint: Hint) -> Container:
+def _open(path: AnyPath, hint: Hint) -> Container:
     check_bytes(path.stat().st_size, "the pickle", TEXT_BYTES)
     return _parse(path.read_bytes(), hint)
 

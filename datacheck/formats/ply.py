@@ -17,7 +17,7 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import Values, add_values, check_bytes, declared, numbers, plain, text_lines, triangles
 from datacheck.model.sample import Array
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import AnyPath
 
 _HEADER_BYTES = 64 << 10
 _TYPES = {
@@ -42,7 +42,7 @@ class _Property:
 
 
 @dataclass
-class _Element:
+class _PlyElement:
     name: str
     count: int
     properties: list[_Property] = field(default_factory=list)
@@ -61,7 +61,7 @@ class _Element:
 Columns = dict[str, tuple[Array, Array | None]]  # values, and lengths of a list property
 
 
-def _header(data: bytes) -> tuple[str, list[_Element], int]:
+def _header(data: bytes) -> tuple[str, list[_PlyElement], int]:
     """Return (byte order, elements, where the body starts)."""
     first = _FIRST.match(data)
     found = first and _END[first[1][-1:]].search(data, 0, _HEADER_BYTES)
@@ -75,7 +75,7 @@ def _header(data: bytes) -> tuple[str, list[_Element], int]:
     if order is None:
         msg = f"the PLY header names no known format ({', '.join(_ORDERS)})"
         raise FormatError(msg)
-    elements: list[_Element] = []
+    elements: list[_PlyElement] = []
     for line in lines:
         try:
             _declare(line.split(), order, elements)
@@ -91,14 +91,14 @@ def _header(data: bytes) -> tuple[str, list[_Element], int]:
 _WORDS = {"element": 3, "property": 3, "format": 3}  # of a line; a list has two more
 
 
-def _declare(words: list[str], order: str, elements: list[_Element]) -> None:
+def _declare(words: list[str], order: str, elements: list[_PlyElement]) -> None:
     wanted = 5 if words[:2] == ["property", "list"] else _WORDS.get(words[0], len(words))
     if len(words) != wanted or (words[0] == "format" and words[2] != "1.0"):
         raise ValueError(" ".join(words))
     if words[0] == "element":
         if not words[2].isascii() or not words[2].isdigit():
             raise ValueError(words[2])
-        elements.append(_Element(words[1], int(words[2])))
+        elements.append(_PlyElement(words[1], int(words[2])))
     elif words[0] == "property" and words[1] == "list":
         counts = np.dtype(order + _TYPES[words[2]])
         if counts.kind == "f":
@@ -115,7 +115,7 @@ def _declare(words: list[str], order: str, elements: list[_Element]) -> None:
 _RUN, _ROWS = 16, 4096  # rows of one size that are worth reading at once; rows that are read singly before the next try
 
 
-def _binary(data: bytes, element: _Element, start: int) -> tuple[Columns, int]:
+def _binary(data: bytes, element: _PlyElement, start: int) -> tuple[Columns, int]:
     """Return the columns of one element and where the next starts."""
     if element.count * element.least > len(data) - start:
         msg = f"{element.count:,} rows of {element.name} need more than the {len(data) - start:,} bytes that are left"
@@ -141,7 +141,7 @@ def _length(data: bytes, p: _Property, at: int) -> tuple[int, int]:
     return length, at + p.counts.itemsize
 
 
-def _first_row(data: bytes, element: _Element, start: int) -> tuple[list[int], np.dtype[Any]]:
+def _first_row(data: bytes, element: _PlyElement, start: int) -> tuple[list[int], np.dtype[Any]]:
     lengths, spec, at = [], list[Any](), start
     for i, p in enumerate(element.properties):
         length, at = _length(data, p, at) if element.count else (0 if p.counts else 1, at)
@@ -153,7 +153,7 @@ def _first_row(data: bytes, element: _Element, start: int) -> tuple[list[int], n
     return lengths, np.dtype(spec)
 
 
-def _rows_of_one_size(data: bytes, element: _Element, start: int) -> tuple[Columns | None, int]:
+def _rows_of_one_size(data: bytes, element: _PlyElement, start: int) -> tuple[Columns | None, int]:
     """Read all rows at once if every list has as many entries as in the first row (a mesh of triangles)."""
     try:
         lengths, row = _first_row(data, element, start)
@@ -173,12 +173,12 @@ def _rows_of_one_size(data: bytes, element: _Element, start: int) -> tuple[Colum
     return columns, row.itemsize * element.count
 
 
-def _rows_one_by_one(data: bytes, element: _Element, start: int) -> tuple[Columns, int]:
+def _rows_one_by_one(data: bytes, element: _PlyElement, start: int) -> tuple[Columns, int]:
     values: list[list[Array]] = [[] for _ in element.properties]
     lengths: list[list[Array]] = [[] for _ in element.properties]
     at, left, many = start, element.count, _RUN
     while left:
-        alike, row = _alike(data, element, at, min(left, many))
+        alike, row = _uniform_rows(data, element, at, min(left, many))
         for i, (p, column) in enumerate(zip(element.properties, values, strict=True)):
             column.append(alike[f"v{i}"].reshape(-1))
             if p.counts is not None:
@@ -196,7 +196,7 @@ def _rows_one_by_one(data: bytes, element: _Element, start: int) -> tuple[Column
 
 
 def _single_rows(
-    data: bytes, element: _Element, at: int, count: int, values: list[list[Array]], lengths: list[list[Array]]
+    data: bytes, element: _PlyElement, at: int, count: int, values: list[list[Array]], lengths: list[list[Array]]
 ) -> int:
     """Add so many rows to `values` and `lengths`; return where the next starts."""
     found: list[list[int]] = [[] for _ in element.properties]
@@ -211,7 +211,7 @@ def _single_rows(
     return at
 
 
-def _alike(data: bytes, element: _Element, at: int, most: int) -> tuple[Array, int]:
+def _uniform_rows(data: bytes, element: _PlyElement, at: int, most: int) -> tuple[Array, int]:
     """Return the rows at `at`, up to `most`, whose lists are as long as those of the first, and the bytes of each."""
     lengths, row = _first_row(data, element, at)
     rows = np.frombuffer(data, row, min(most, (len(data) - at) // row.itemsize), at)
@@ -225,7 +225,7 @@ def _alike(data: bytes, element: _Element, at: int, most: int) -> tuple[Array, i
     return rows[: len(rows) if same.all() else int(same.argmin())], int(row.itemsize)
 
 
-def _joined(p: _Property, column: list[Array]) -> tuple[Array, Array | None]:
+def _joined_column(p: _Property, column: list[Array]) -> tuple[Array, Array | None]:
     flat = np.concatenate(column) if column else np.empty(0, p.dtype)
     return flat, None if p.counts is None else np.array([len(part) for part in column], dtype=np.int64)
 
@@ -233,7 +233,7 @@ def _joined(p: _Property, column: list[Array]) -> tuple[Array, Array | None]:
 # Text bodies
 
 
-def _ascii(tokens: Array, element: _Element, start: int) -> tuple[Columns, int]:
+def _ascii(tokens: Array, element: _PlyElement, start: int) -> tuple[Columns, int]:
     width = len(element.properties)
     if element.count * width > len(tokens) - start:
         msg = (
@@ -260,7 +260,7 @@ def _ascii(tokens: Array, element: _Element, start: int) -> tuple[Columns, int]:
         if at > len(tokens):
             msg = f"the rows of {element.name} end in the middle"
             raise FormatError(msg)
-    joined = {p.name: _joined(p, column) for p, column in zip(element.properties, pieces, strict=True)}
+    joined = {p.name: _joined_column(p, column) for p, column in zip(element.properties, pieces, strict=True)}
     return {
         p.name: (declared(joined[p.name][0], p.dtype, f"property {p.name}"), joined[p.name][1])
         for p in element.properties
@@ -277,7 +277,7 @@ def _entries(count: float, p: _Property) -> int:
 # Values
 
 
-def _values(elements: list[tuple[_Element, Columns]]) -> dict[str, Any]:
+def _values(elements: list[tuple[_PlyElement, Columns]]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for element, columns in elements:
         prefix = "" if element.name == "vertex" else f"{element.name}."
@@ -295,7 +295,7 @@ def _values(elements: list[tuple[_Element, Columns]]) -> dict[str, Any]:
     return values
 
 
-def _open(path: Place, hint: Hint) -> Values:
+def _open(path: AnyPath, hint: Hint) -> Values:
     del hint
     check_bytes(path.stat().st_size, "the file")
     data = path.read_bytes()
@@ -303,7 +303,7 @@ def _open(path: Place, hint: Hint) -> Values:
     body: Array = np.empty(0)
     if not order:
         body, at = numbers(data[at:]), 0
-    found: list[tuple[_Element, Columns]] = []
+    found: list[tuple[_PlyElement, Columns]] = []
     for element in elements:
         if element.count and not element.properties:
             msg = f"{element.count:,} rows of {element.name} are declared, but no property: they have no bytes"

@@ -17,18 +17,18 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import HEAD_BYTES, Format, Hint, format_of, parse_container
-from datacheck.formats.limits import TEXT_BYTES, Many, Values, check_bytes, foreign, text
+from datacheck.formats.limits import TEXT_BYTES, CountedContainer, Values, check_bytes, text, wrap_errors
 from datacheck.formats.parsed import from_json, parse_json
 from datacheck.model.sample import Array, Container
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import AnyPath
 
 _BLOCK = 512
-_TOLD_BYTES = 1 << 20  # of a header that speaks of the next member
+_EXTENDED_BYTES = 1 << 20  # of a header that speaks of the next member
 _TAIL_BYTES = 1 << 20  # zeros behind the end mark, up to the end of a record
 _MOST = 2_000_000
 _FILES = (b"0", b"\0", b"7")
-_FOLDER, _HOLES = b"5", b"S"
-_ODD = {b"1": "a hard link", b"2": "a symbolic link", b"3": "a device", b"4": "a device", b"6": "a pipe"}
+_FOLDER, _SPARSE = b"5", b"S"
+_UNSUPPORTED_KINDS = {b"1": "a hard link", b"2": "a symbolic link", b"3": "a device", b"4": "a device", b"6": "a pipe"}
 _TEXTS = frozenset({"txt", "text", "transcript"})
 _COUNTS = frozenset({"cls", "cls2", "class", "count", "index", "inx", "id"})
 _JSON = frozenset({"json", "jsn"})
@@ -43,7 +43,7 @@ class _Member(NamedTuple):
     odd: str = ""  # what it is in place of a file
 
 
-class _Told(NamedTuple):
+class _ExtendedHeader(NamedTuple):
     """What the headers in front of a member say of it."""
 
     name: str = ""
@@ -67,33 +67,35 @@ def _members(file: BinaryIO, total: int) -> Iterator[_Member]:
             _check_end(file, at, total)
             return
         if len(header) < _BLOCK or not any(header):
-            msg = f"byte {at:,}: the archive ends without its end mark: it is cut short behind {_whole(count)}"
+            msg = f"byte {at:,}: the archive ends without its end mark: it is cut short behind {_member_count(count)}"
             raise FormatError(msg if at else _NO_TAR)
         kind, start = _kind(header, at), at + _BLOCK
         _check_numbers(header, at)
         speaks = kind in {b"x", b"X", b"g", b"L", b"K"}
         size = _number(header[124:136], at) if told is None or told.size < 0 or speaks else told.size
-        if kind in _ODD or kind == _FOLDER:
+        if kind in _UNSUPPORTED_KINDS or kind == _FOLDER:
             size = 0
         if start + size > total:
             msg = (
                 f"byte {at:,}: a member of {size:,} bytes, {total - start:,} are left: the file is cut short behind "
-                f"{_whole(count)}"
+                f"{_member_count(count)}"
             )
             raise FormatError(msg)
         if speaks:
-            check_bytes(size, f"byte {at:,}: a header of the next member", _TOLD_BYTES)
-            told = _with(told or _Told(), _heard(kind, _bytes(file, start, size), at, _Told()), at)
+            check_bytes(size, f"byte {at:,}: a header of the next member", _EXTENDED_BYTES)
+            told = _merge_headers(
+                told or _ExtendedHeader(), _apply_header(kind, _bytes(file, start, size), at, _ExtendedHeader()), at
+            )
         else:
             if kind != _FOLDER:
                 count += 1
-                yield _Member((told and told.name) or _name(header, at), start, size, _odd(kind, told))
+                yield _Member((told and told.name) or _name(header, at), start, size, _unsupported_kind(kind, told))
             told = None
-            start = _behind_holes(file, start, header[482]) if kind == _HOLES else start
+            start = _sparse_start(file, start, header[482]) if kind == _SPARSE else start
         at = start + -(-size // _BLOCK) * _BLOCK
 
 
-def _whole(count: int) -> str:
+def _member_count(count: int) -> str:
     return f"{count:,} whole member{'s' * (count != 1)}"
 
 
@@ -116,7 +118,7 @@ def _kind(header: bytes, at: int) -> bytes:
 _NO_TAR = "not a tar archive: its first header does not fit its checksum"
 
 
-def _behind_holes(file: BinaryIO, start: int, more: int) -> int:
+def _sparse_start(file: BinaryIO, start: int, more: int) -> int:
     """Return where the bytes of a GNU sparse member begin: behind the blocks with the places of its further holes."""
     while more:
         block = _bytes(file, start, _BLOCK)
@@ -168,13 +170,17 @@ def _text(raw: bytes, at: int) -> str:
     return text(raw, f"byte {at:,}: the name of a member")
 
 
-def _odd(kind: bytes, told: _Told | None) -> str:
-    if kind == _HOLES or (told is not None and told.holes):
+def _unsupported_kind(kind: bytes, told: _ExtendedHeader | None) -> str:
+    if kind == _SPARSE or (told is not None and told.holes):
         return "stored with holes (sparse)"
-    return "" if kind in _FILES else _ODD.get(kind, f"of a kind that is not read ({kind.decode('latin1')!r})")
+    return (
+        ""
+        if kind in _FILES
+        else _UNSUPPORTED_KINDS.get(kind, f"of a kind that is not read ({kind.decode('latin1')!r})")
+    )
 
 
-def _with(first: _Told, then: _Told, at: int) -> _Told:
+def _merge_headers(first: _ExtendedHeader, then: _ExtendedHeader, at: int) -> _ExtendedHeader:
     """Return what two headers in front of a member say together.
 
     Raises:
@@ -184,10 +190,10 @@ def _with(first: _Told, then: _Told, at: int) -> _Told:
         if one != other and one not in {"", -1} and other not in {"", -1}:
             msg = f"byte {at:,}: two headers say different things of the next member: {one!r} and {other!r}"[:300]
             raise FormatError(msg)
-    return _Told(first.name or then.name, max(first.size, then.size), first.holes or then.holes)
+    return _ExtendedHeader(first.name or then.name, max(first.size, then.size), first.holes or then.holes)
 
 
-def _heard(kind: bytes, data: bytes, at: int, told: _Told) -> _Told:
+def _apply_header(kind: bytes, data: bytes, at: int, told: _ExtendedHeader) -> _ExtendedHeader:
     """Return what is known of the next member after one more header that speaks of it."""
     if kind == b"K":  # where a link leads
         return told
@@ -253,16 +259,16 @@ def _check_end(file: BinaryIO, at: int, total: int) -> None:
 # ------------------------------------------------------------------------------------------------ values
 
 
-class _Tar(Many):
+class _Tar(CountedContainer):
     """An open shard: where its members lie."""
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: AnyPath) -> None:
         self._members: dict[str, _Member] = {}  # by name of the value: "0007/points.npy"
         self._keys: dict[str, FormatError | None] = {}  # and why one is refused
         self._last: tuple[str, tuple[Container, str | None]] | None = None
         self._file = path.open("rb")
         try:
-            with foreign("damaged tar"):
+            with wrap_errors("damaged tar"):
                 self._index(path.stat().st_size)
             self._known = len(self._members)
         except BaseException:
@@ -304,14 +310,14 @@ class _Tar(Many):
     def _names_of(self, value: str) -> list[str]:
         """Return what one member holds; what is damaged or refused keeps its name, and reading it says why."""
         try:
-            if self._is_one(value):
+            if self._is_single_value(value):
                 return [value]
-            container, sole = self._opened(value)
+            container, sole = self._open_member(value)
             return [value] if sole is not None else [f"{value}/{name}" for name in container.names() if name]
         except FormatError:
             return [value]
 
-    def _is_one(self, value: str) -> bool:
+    def _is_single_value(self, value: str) -> bool:
         """Tell whether a member holds one value, where that can be told without reading all of it."""
         ending = value.rpartition("/")[2]
         form = _form(ending)
@@ -321,7 +327,7 @@ class _Tar(Many):
             return form.name in _SOLE
         return _PLAIN.match(_bytes(self._file, self._members[value].start, _BLOCK)) is not None
 
-    def _opened(self, value: str) -> tuple[Container, str | None]:
+    def _open_member(self, value: str) -> tuple[Container, str | None]:
         """Return what a member holds, and which of it is called as the member is."""
         if self._last is not None and self._last[0] == value:
             return self._last[1]
@@ -337,17 +343,17 @@ class _Tar(Many):
         self._last = value, found
         return found
 
-    def _found(self, name: str) -> tuple[Container, str]:
+    def _container_of(self, name: str) -> tuple[Container, str]:
         value = name
         while value not in self._members:
             value, slash, _ = value.rpartition("/")
             if not slash:
                 raise KeyError(name)
-        container, sole = self._opened(value)
+        container, sole = self._open_member(value)
         return container, name[len(value) + 1 :] or sole or ""
 
     def read(self, name: str) -> Any:
-        container, inner = self._found(name)
+        container, inner = self._container_of(name)
         return container.read(inner)
 
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
@@ -356,7 +362,7 @@ class _Tar(Many):
             table = form.table(_bytes(self._file, member.start, min(member.size, HEAD_BYTES)), member.size)
             if table is not None:  # that its header says all
                 return (table.rows, table.columns), table.dtype.str
-        container, inner = self._found(name)
+        container, inner = self._container_of(name)
         return container.peek(inner)
 
 
@@ -414,7 +420,7 @@ def _count(data: bytes) -> Array:
     return np.asarray(number, dtype=np.int64)
 
 
-def _open(path: Place, hint: Hint) -> Container:
+def _open(path: AnyPath, hint: Hint) -> Container:
     del hint
     return _Tar(path)
 

@@ -26,14 +26,17 @@ from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, text
 from datacheck.formats.parsed import conflict, from_json, parse_json
 from datacheck.model.sample import Array
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import AnyPath
 
 # Possessive ("++"): whatever the text, a number is read in one way only, so that a long line cannot take for ever.
 _NUMBER = r"[-+]?(?:(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?|(?i:nan|infinity|inf))"
 _FIRST = re.compile(rf"\s*+{_NUMBER}(?:(?:\s*+[,;]\s*+|\s++){_NUMBER})*+\s*+[,;]?\s*+")
 _WHOLE = re.compile(r"[-+\d\s]+")
 _BETWEEN = re.compile(r"\s*[,;]\s*|\s+")
-_ROWS, _FEW = 20, 0.02  # fewest rows of a table that is broken rather than none, and how many of them may be odd
+_ROWS, _MAX_BAD_SHARE = (
+    20,
+    0.02,
+)  # fewest rows of a table that is broken rather than none, and how many of them may be odd
 _HEAD = 64  # bytes that show whether a JSON object follows
 _BLOCK = 1 << 17  # bytes of numbers that stay in the cache of a core
 _JOINED = [
@@ -69,7 +72,7 @@ def _column(data: bytes) -> Array | None:
     while start < len(data):
         stop = data.rfind(b"\n", start, start + _BLOCK) + 1
         stop = stop if stop > start else len(data)
-        part = _short(data[start:stop])
+        part = _parse_digits(data[start:stop])
         if part is None:
             found = np.fromstring(data, np.int64, sep="\n")
             return found if found.max() < np.iinfo(np.int64).max else None  # there it stops, however large it is
@@ -78,7 +81,7 @@ def _column(data: bytes) -> Array | None:
     return np.concatenate(parts)
 
 
-def _short(data: bytes) -> Array | None:
+def _parse_digits(data: bytes) -> Array | None:
     """Return the numbers of such a text, None where one has more than eight digits.
 
     Eight digits are one number of 64 bits: neighbours are put together two by two, four by four, then all of them.
@@ -109,7 +112,7 @@ def _values(body: str) -> dict[str, Any]:
     table = _table(body)
     if table is not None:
         return {"table": table}
-    notes, rest = _behind_notes(body)
+    notes, rest = _skip_comments(body)
     table = _table(rest) if notes else None
     first = notes[-1].lstrip("# ") if notes else ""
     if table is None:
@@ -137,7 +140,7 @@ def _refuse_broken(body: str) -> None:
     Raises:
         FormatError: nearly all lines are numbers, as many on each.
     """
-    notes, rest = _behind_notes(body)
+    notes, rest = _skip_comments(body)
     first, *lines = rest.strip("\n\r").split("\n")
     if _FIRST.fullmatch(first) is None:  # names of columns, or no table
         notes, first, lines = [*notes, first], lines[0] if lines else "", lines[1:]
@@ -147,7 +150,7 @@ def _refuse_broken(body: str) -> None:
     width = sorted(widths)[len(widths) // 2]
     pairs = enumerate(zip((first, *lines), widths, strict=True), len(notes) + 1)
     odd = [(at, n) for at, (line, n) in pairs if (n != width or not _FIRST.fullmatch(line)) and not _LEFT.search(line)]
-    if width > 1 and 0 < len(odd) <= _FEW * len(widths):
+    if width > 1 and 0 < len(odd) <= _MAX_BAD_SHARE * len(widths):
         _refuse_conflict(body.encode("utf-8"))
         (at, count), more = odd[0], f", as {len(odd) - 1:,} more" if len(odd) > 1 else ""
         held = f"has {count} columns" if count != width else "holds more than numbers"
@@ -167,7 +170,7 @@ def _refuse_conflict_outside(data: bytes) -> None:
         _refuse_conflict(data)
 
 
-def _behind_notes(body: str) -> tuple[list[str], str]:
+def _skip_comments(body: str) -> tuple[list[str], str]:
     """Return the lines that begin with "#" at the start of a text, and what follows."""
     notes, at = list[str](), 0
     while body.startswith("#", at):
@@ -201,7 +204,7 @@ def _document(data: bytes) -> Values | None:
     return Values(values, [key for key, value in found.items() if value is None])
 
 
-def _open(path: Place, hint: Hint) -> Values:
+def _open(path: AnyPath, hint: Hint) -> Values:
     check_bytes(path.stat().st_size, "the file", TEXT_BYTES)
     data = path.read_bytes()
     found = _parse(data, hint)
@@ -270,7 +273,7 @@ class Columns(Values):
         between: what stands between its cells.
     """
 
-    def __init__(self, columns: dict[str, Any], path: Place, between: str) -> None:
+    def __init__(self, columns: dict[str, Any], path: AnyPath, between: str) -> None:
         super().__init__(columns)
         self._path, self._between = path, between
 
@@ -315,7 +318,7 @@ def _columns(data: bytes, between: str) -> dict[str, Any] | None:
     import pyarrow as pa  # noqa: PLC0415  0.1 s, for such tables only
     import pyarrow.csv as tables  # noqa: PLC0415  as above
 
-    ragged = _Ragged(data.count(b"\n"))
+    ragged = _RaggedRowCounter(data.count(b"\n"))
     try:
         table = tables.read_csv(
             pa.py_buffer(data),
@@ -335,7 +338,7 @@ def _columns(data: bytes, between: str) -> dict[str, Any] | None:
     return {name: values for name, values in columns.items() if values is not None}
 
 
-class _Ragged:
+class _RaggedRowCounter:
     """Counts the rows of a table that have another number of cells than its line of names.
 
     Args:
@@ -343,7 +346,7 @@ class _Ragged:
     """
 
     def __init__(self, lines: int) -> None:
-        self._most = _FEW * lines + 1
+        self._most = _MAX_BAD_SHARE * lines + 1
         self.rows = self.notes = 0
 
     def __call__(self, row: Any) -> str:
@@ -360,7 +363,7 @@ def _refuse_ragged(data: bytes, between: str, ragged: int, fitting: int) -> None
     Raises:
         FormatError: nearly all rows have a cell for each name.
     """
-    if not ragged or ragged + fitting < _ROWS or ragged > _FEW * (ragged + fitting):
+    if not ragged or ragged + fitting < _ROWS or ragged > _MAX_BAD_SHARE * (ragged + fitting):
         return
     _refuse_conflict_outside(data)
     more = f", and {ragged - 1:,} more do not fit" if ragged > 1 else ""
@@ -473,7 +476,7 @@ def _parse_lines(data: bytes, hint: Hint) -> Values:
     return Values({"lines": [line.removesuffix("\r") for line in lines] if b"\r" in data else lines})
 
 
-def _open_lines(path: Place, hint: Hint) -> Values:
+def _open_lines(path: AnyPath, hint: Hint) -> Values:
     check_bytes(path.stat().st_size, "the file", TEXT_BYTES)
     return _parse_lines(path.read_bytes(), hint)
 

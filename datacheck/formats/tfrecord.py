@@ -19,10 +19,19 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import DEPTH, TEXT_BYTES, Many, check_bytes, check_fields, check_samples, foreign, stored
+from datacheck.formats.limits import (
+    DEPTH,
+    TEXT_BYTES,
+    CountedContainer,
+    check_bytes,
+    check_fields,
+    check_samples,
+    stored,
+    wrap_errors,
+)
 from datacheck.formats.parsed import parse_json
 from datacheck.model.sample import Array, Container
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import AnyPath
 
 _FEATURES, INFO = "features.json", "dataset_info.json"
 SHARD_LENGTH = "shardLengths"
@@ -41,7 +50,7 @@ _NO_EXAMPLE = (
 Field = tuple[int, int, Any]  # number, wire type, value: bytes of what has a length, else a number
 
 
-def _masked(data: bytes | memoryview) -> bytes:
+def _masked_crc(data: bytes | memoryview) -> bytes:
     crc = google_crc32c.value(bytes(data))
     return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
 
@@ -158,16 +167,16 @@ def _texts(entries: list[bytes]) -> list[str] | None:
         return None
 
 
-class _TfRecord(Many):
+class _TfRecord(CountedContainer):
     """An open file: where its records lie, and what shapes its features have."""
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: AnyPath) -> None:
         size = path.stat().st_size
         self._data = stored(path, np.dtype(np.uint8), (size,)).data
         self._places = list(self._records(size))
         check_samples(len(self._places), size)
-        self._shapes = _beside(path, _FEATURES, _shapes_of)
-        self._stated = _stated(path.name, _beside(path, INFO, _lengths_of))
+        self._shapes = _read_sidecar(path, _FEATURES, _shapes_of)
+        self._stated = _expected_records(path.name, _read_sidecar(path, INFO, _lengths_of))
         self._last: tuple[int, dict[str, Any]] | None = None
         self.passed = sorted({name for number in range(len(self._places)) for name in self._opaque(number)})
         self.opaque = bool(self.passed)
@@ -177,16 +186,16 @@ class _TfRecord(Many):
         at = count = 0
         while at < size:
             head = bytes(self._data[at : at + _HEAD])
-            if len(head) < _HEAD or _masked(head[:8]) != head[8:]:
+            if len(head) < _HEAD or _masked_crc(head[:8]) != head[8:]:
                 what = "a length whose checksum does not match" if at else "no length with its checksum"
                 damaged = f"byte {at:,}: {what}: no TFRecord, or damaged"
-                raise FormatError(damaged if len(head) == _HEAD else _cut(at, len(head), count))
+                raise FormatError(damaged if len(head) == _HEAD else _truncated(at, len(head), count))
             length = int.from_bytes(head[:8], "little")
             start, stop = at + _HEAD, at + _HEAD + length
             if stop + _TAIL > size:
-                raise FormatError(_cut(at, size - at, count))
+                raise FormatError(_truncated(at, size - at, count))
             check_bytes(length, f"the record at byte {at:,}")
-            if _masked(self._data[start:stop]) != bytes(self._data[stop : stop + _TAIL]):
+            if _masked_crc(self._data[start:stop]) != bytes(self._data[stop : stop + _TAIL]):
                 msg = f"the record at byte {at:,}: its {length:,} bytes do not match their checksum"
                 raise FormatError(msg)
             yield start, stop
@@ -240,7 +249,7 @@ class _TfRecord(Many):
         return (), "text" if isinstance(value, str) else "json"
 
 
-def _cut(at: int, left: int, before: int) -> str:
+def _truncated(at: int, left: int, before: int) -> str:
     whole = f"{before:,} whole record{'s' * (before != 1)}"
     return f"the record at byte {at:,} is cut short: {left:,} bytes are left behind {whole}"
 
@@ -256,7 +265,9 @@ def _shaped(value: Array, sizes: tuple[int, ...], *, several: bool, known: bool)
 # ---------------------------------------------------------------------------------------------- documents beside it
 
 
-def _beside(path: Place, name: str, read: Callable[[Place, int, int], Mapping[str, Any]]) -> Mapping[str, Any]:
+def _read_sidecar(
+    path: AnyPath, name: str, read: Callable[[AnyPath, int, int], Mapping[str, Any]]
+) -> Mapping[str, Any]:
     """Return what a document beside a file says.
 
     Notes:
@@ -264,21 +275,21 @@ def _beside(path: Place, name: str, read: Callable[[Place, int, int], Mapping[st
     """
     place = path.with_name(name)
     try:
-        with foreign(name):
+        with wrap_errors(name):
             status = place.stat() if place.is_file() else None
         return {} if status is None else read(place, status.st_size, status.st_mtime_ns)
     except FormatError:
         return {}
 
 
-def _document(place: Place, size: int) -> Any:
+def _document(place: AnyPath, size: int) -> Any:
     check_bytes(size, place.name, TEXT_BYTES)
-    with foreign(place.name):
+    with wrap_errors(place.name):
         return parse_json(place.read_bytes())
 
 
 @lru_cache(maxsize=4)
-def _lengths_of(place: Place, size: int, time: int) -> Mapping[str, list[Any]]:
+def _lengths_of(place: AnyPath, size: int, time: int) -> Mapping[str, list[Any]]:
     """Return how many records each shard of a split has, as TensorFlow Datasets writes it."""
     del time
     splits = _get(_document(place, size), "splits")
@@ -286,7 +297,7 @@ def _lengths_of(place: Place, size: int, time: int) -> Mapping[str, list[Any]]:
     return {str(name): lengths for name, lengths in found if isinstance(lengths, list)}
 
 
-def _stated(name: str, lengths: Mapping[str, list[Any]]) -> int | None:
+def _expected_records(name: str, lengths: Mapping[str, list[Any]]) -> int | None:
     """Return how many records a file should have, None where nothing says it."""
     found = _SHARD.fullmatch(name)
     shards = lengths.get(found[1], []) if found is not None else []
@@ -297,7 +308,7 @@ def _stated(name: str, lengths: Mapping[str, list[Any]]) -> int | None:
 
 
 @lru_cache(maxsize=4)
-def _shapes_of(place: Place, size: int, time: int) -> Mapping[str, tuple[tuple[int, ...], bool]]:
+def _shapes_of(place: AnyPath, size: int, time: int) -> Mapping[str, tuple[tuple[int, ...], bool]]:
     """Return the shape of an entry of each feature, and whether a record holds several: steps of an episode."""
     del time
     found: dict[str, tuple[tuple[int, ...], bool]] = {}
@@ -328,7 +339,7 @@ def _get(said: Any, *keys: str) -> Any:
     return said
 
 
-def _open(path: Place, hint: Hint) -> Container:
+def _open(path: AnyPath, hint: Hint) -> Container:
     del hint
     return _TfRecord(path)
 

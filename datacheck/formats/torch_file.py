@@ -16,10 +16,10 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import DEPTH, TEXT_BYTES, Values, check_bytes, check_expansion, foreign
-from datacheck.formats.pickle_safe import Outside, call, load, record_of, unpickle, values_of
+from datacheck.formats.limits import DEPTH, TEXT_BYTES, Values, check_bytes, check_expansion, wrap_errors
+from datacheck.formats.pickle_safe import ExtraGlobals, call, load, record_of, unpickle, values_of
 from datacheck.model.sample import Array
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import AnyPath
 
 _ZIP, _PICKLE = b"PK\x03\x04", "/data.pkl"
 _MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001  # of what PyTorch wrote before 1.6
@@ -84,10 +84,10 @@ def _view(storage: Any, offset: Any, sizes: Any, strides: Any, code: str, lazy: 
     check_expansion(math.prod(sizes) * flat.itemsize, len(storage.data), "a tensor")
     steps = [stride * flat.itemsize for stride in strides]
     view = np.lib.stride_tricks.as_strided(flat[offset:], sizes, steps, writeable=False)
-    return record_of(_done(view, lazy or {}))
+    return record_of(_materialized(view, lazy or {}))
 
 
-def _done(values: Array, lazy: Any) -> Array:
+def _materialized(values: Array, lazy: Any) -> Array:
     """Return values with what PyTorch had put off: the imaginary part of a conjugate is a negated view."""
     if not isinstance(lazy, dict) or not lazy.keys() <= {"neg", "conj"} or (lazy.get("neg") and values.dtype == bool):
         msg = f"a tensor with more to it: {str(lazy)[:60]}"
@@ -139,7 +139,7 @@ _NAMES: dict[tuple[str, str], Any] = {
 }
 
 
-def _refer(read: Callable[[str, str, int], _Storage]) -> Callable[[Any], _Storage]:
+def _storage_loader(read: Callable[[str, str, int], _Storage]) -> Callable[[Any], _Storage]:
     """Return what finds storages by their identifiers: ("storage", type, key, device, how many numbers)."""
     found: dict[str, _Storage] = {}
 
@@ -166,7 +166,7 @@ def _check_length(key: str, code: str, count: int, nbytes: int) -> None:
         raise FormatError(msg)
 
 
-def _zipped(archive: zipfile.ZipFile) -> dict[str, Any]:
+def _zip_values(archive: zipfile.ZipFile) -> dict[str, Any]:
     members = {info.filename: info for info in archive.infolist()}
     root = next(iter(members), "").partition("/")[0]  # as PyTorch takes it, which tells no case
     one = len({name.lower() for name in members}) == len(archive.infolist())
@@ -181,7 +181,7 @@ def _zipped(archive: zipfile.ZipFile) -> dict[str, Any]:
             msg = f"{name} is not in the file"
             raise FormatError(msg)
         check_expansion(info.file_size, info.compress_size, name)
-        with foreign(name):
+        with wrap_errors(name):
             data = archive.read(info)
         if len(data) != info.file_size:
             msg = f"{name}: {info.file_size:,} bytes are declared, {len(data):,} unpacked"
@@ -200,7 +200,7 @@ def _zipped(archive: zipfile.ZipFile) -> dict[str, Any]:
 
     pickled = read(_PICKLE[1:])
     check_bytes(len(pickled), "the pickle", TEXT_BYTES)
-    found = load(io.BytesIO(pickled), Outside(_NAMES, _refer(storage)))
+    found = load(io.BytesIO(pickled), ExtraGlobals(_NAMES, _storage_loader(storage)))
     return values_of(found, sum(info.file_size for info in members.values()))
 
 
@@ -232,7 +232,7 @@ def _number(data: bytes, start: int, size: int) -> int:
 _END, _LOCATOR, _END64, _ENTRY = 22, 20, 56, 46  # bytes of the parts of a zip
 
 
-def _in_a_row(data: bytes) -> dict[str, Any]:
+def _legacy_values(data: bytes) -> dict[str, Any]:
     """Return the values of a file of the time before PyTorch 1.6: the storages lie behind the pickle.
 
     Notes:
@@ -256,7 +256,7 @@ def _in_a_row(data: bytes) -> dict[str, Any]:
         check_bytes(len(data) - left, "the storages", len(data))
         return _Storage(bytes(count * _width(code)), code)
 
-    load(stream, Outside(_NAMES, _refer(declare)))
+    load(stream, ExtraGlobals(_NAMES, _storage_loader(declare)))
     keys = load(stream)
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or set(keys) != declared.keys():
         msg = "the storages that follow are not those that the pickle names"
@@ -276,30 +276,30 @@ def _in_a_row(data: bytes) -> dict[str, Any]:
         return _Storage(storages[key], code)
 
     stream.seek(start)
-    return values_of(load(stream, Outside(_NAMES, _refer(storage))), len(data))
+    return values_of(load(stream, ExtraGlobals(_NAMES, _storage_loader(storage))), len(data))
 
 
 def _values(file: IO[bytes], size: int) -> Values:
     head = file.read(len(_ZIP))
     file.seek(0)
     if head == _ZIP:
-        with foreign("damaged file of torch.save"), zipfile.ZipFile(file) as archive:
+        with wrap_errors("damaged file of torch.save"), zipfile.ZipFile(file) as archive:
             _check_directory(file, size, archive)
-            return Values(_zipped(archive))
+            return Values(_zip_values(archive))
     check_bytes(size, "the file", TEXT_BYTES)
-    return Values(_in_a_row(file.read()))
+    return Values(_legacy_values(file.read()))
 
 
-def _open(path: Place, hint: Hint) -> Values:
+def _open(path: AnyPath, hint: Hint) -> Values:
     del hint
     with path.open("rb") as file:
         return _values(file, path.stat().st_size)
 
 
-def _inside(data: bytes, hint: Hint) -> Values:
+def _open_member(data: bytes, hint: Hint) -> Values:
     del hint
     return _values(io.BytesIO(data), len(data))
 
 
 # .init and .pruned_init: initial states of LIBERO's tasks
-TORCH = Format("torch", (".pt", ".pth", ".ckpt", ".pruned_init", ".init"), _open, member=_inside)
+TORCH = Format("torch", (".pt", ".pth", ".ckpt", ".pruned_init", ".init"), _open, member=_open_member)

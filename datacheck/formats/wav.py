@@ -16,7 +16,7 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import Values, check_bytes
 from datacheck.model.sample import Array
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import AnyPath
 
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _DTYPES = {(_PCM, 8): "u1", (_PCM, 16): "<i2", (_PCM, 24): "<i4", (_PCM, 32): "<i4", (_FLOAT, 32): "<f4",
@@ -31,10 +31,10 @@ _CODECS = {
     0x55: "MP3",
 }
 _GUID = b"\0\0\0\0\x10\0\x80\0\0\xaa\0\x38\x9b\x71"  # what follows the codec in the sub-format of an extensible header
-_OTHERS = {b"RIFX": "big-endian numbers", b"RF64": "sizes of 64 bits", b"BW64": "sizes of 64 bits"}
+_UNSUPPORTED = {b"RIFX": "big-endian numbers", b"RF64": "sizes of 64 bits", b"BW64": "sizes of 64 bits"}
 
 
-class _Sound(NamedTuple):
+class _WavFormat(NamedTuple):
     codec: int
     channels: int
     rate: int
@@ -44,8 +44,8 @@ class _Sound(NamedTuple):
 def _parse(data: bytes, hint: Hint) -> Values:
     del hint
     check_bytes(len(data), "the file")
-    if data[:4] in _OTHERS:
-        msg = f"a WAV file of kind {data[:4].decode()} ({_OTHERS[data[:4]]}); RIFF is read: convert it"
+    if data[:4] in _UNSUPPORTED:
+        msg = f"a WAV file of kind {data[:4].decode()} ({_UNSUPPORTED[data[:4]]}); RIFF is read: convert it"
         raise FormatError(msg)
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         what = f"a RIFF file of kind {data[8:12]!r}" if data[:4] == b"RIFF" else f"it starts with {data[:12]!r}"
@@ -71,7 +71,7 @@ _UNKNOWN = 0x7FFF0000  # bytes and more: what programs write that do not know th
 _CUT = "the file is cut short, or damaged"
 
 
-def _format(chunk: bytes) -> _Sound:
+def _format(chunk: bytes) -> _WavFormat:
     """Return what the format chunk says.
 
     Raises:
@@ -98,10 +98,10 @@ def _format(chunk: bytes) -> _Sound:
             f"{frame} bytes"
         )
         raise FormatError(msg)
-    return _Sound(codec, channels, rate, bits)
+    return _WavFormat(codec, channels, rate, bits)
 
 
-def _values(data: bytes, at: int, size: int, sound: _Sound | None) -> Values:
+def _values(data: bytes, at: int, size: int, sound: _WavFormat | None) -> Values:
     """Return the values of a file whose samples begin at a byte, of the size that their chunk says."""
     left = len(data) - at
     if sound is None:
@@ -124,7 +124,7 @@ def _values(data: bytes, at: int, size: int, sound: _Sound | None) -> Values:
     return Values({"samples": samples, "rate": np.asarray(sound.rate, dtype=np.int64)})
 
 
-def _numbers(data: bytes, at: int, size: int, sound: _Sound) -> Array:
+def _numbers(data: bytes, at: int, size: int, sound: _WavFormat) -> Array:
     """Return the numbers of all channels, one frame after another."""
     dtype = np.dtype(_DTYPES[sound.codec, sound.bits])
     if sound.bits != 24:
@@ -134,7 +134,7 @@ def _numbers(data: bytes, at: int, size: int, sound: _Sound) -> Array:
     return wide.reshape(-1).view(dtype)
 
 
-def _open(path: Place, hint: Hint) -> Values:
+def _open(path: AnyPath, hint: Hint) -> Values:
     check_bytes(path.stat().st_size, "the file")
     return _parse(path.read_bytes(), hint)
 

@@ -26,7 +26,7 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import DEPTH, Values, check_bytes, check_keys
 from datacheck.formats.parsed import from_json
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import AnyPath
 
 _FILE_BYTES = 64 << 20
 _NODES = 1_000_000  # elements and attributes
@@ -51,7 +51,7 @@ class _Element:
         return {**self.held, "#text": _scalar(text)} if text else self.held
 
 
-class _Tree:
+class _TreeBuilder:
     """Collects what expat tells of a document."""
 
     def __init__(self) -> None:
@@ -99,8 +99,8 @@ def _refused(*_: object) -> None:
     raise FormatError(msg)
 
 
-def _parsed(data: bytes) -> _Tree:
-    tree, parser = _Tree(), expat.ParserCreate()
+def _parsed(data: bytes) -> _TreeBuilder:
+    tree, parser = _TreeBuilder(), expat.ParserCreate()
     parser.buffer_text = True
     parser.StartElementHandler = tree.start
     parser.EndElementHandler = tree.end
@@ -118,7 +118,7 @@ def _parsed(data: bytes) -> _Tree:
     return tree
 
 
-def _open(path: Place, hint: Hint) -> Values:
+def _open(path: AnyPath, hint: Hint) -> Values:
     del hint
     check_bytes(path.stat().st_size, "the file", _FILE_BYTES)
     tree = _parsed(path.read_bytes())

@@ -9,9 +9,9 @@ from typing import Any
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import DEPTH, Values, add_values, check_bytes, check_keys, foreign
+from datacheck.formats.limits import DEPTH, Values, add_values, check_bytes, check_keys, wrap_errors
 from datacheck.formats.parsed import from_python, to_json
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import AnyPath
 
 _FILE_BYTES = 256 << 20
 _NODES = 20_000_000
@@ -63,14 +63,14 @@ class _Count:
         self._open[-1] = anchor, before + nodes
 
 
-def _open(path: Place, hint: Hint) -> Values:
+def _open(path: AnyPath, hint: Hint) -> Values:
     del hint
     check_bytes(path.stat().st_size, "the file", _FILE_BYTES)
     data = path.read_bytes()
     import yaml  # noqa: PLC0415  a listing asks this module for its suffixes only
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    with foreign("not YAML"):
+    with wrap_errors("not YAML"):
         count = _Count(yaml)
         for event in yaml.parse(data, Loader=loader):
             count.add(event)

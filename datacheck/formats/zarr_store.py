@@ -24,10 +24,19 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import DEPTH, check_bytes, check_expansion, expand, foreign, matching, plain, plain_type
+from datacheck.formats.limits import (
+    DEPTH,
+    check_bytes,
+    check_expansion,
+    expand,
+    matching,
+    plain,
+    plain_type,
+    wrap_errors,
+)
 from datacheck.formats.parsed import from_python, parse_json
 from datacheck.model.sample import Array, Container
-from datacheck.runtime.beneath import File, Folder, Place
+from datacheck.runtime.beneath import AnyPath, ConfinedFolder, File
 
 # Not pickle (runs code), json2, msgpack2, vlen-bytes, vlen-array, categorize.
 V2_CODECS = frozenset(
@@ -44,7 +53,7 @@ V3_CODECS = frozenset(
 )
 _NESTED = 4  # levels of shards in shards; writers make one
 _TEXT_BYTES = 1 << 30  # of a chunk of texts, whose size nothing declares
-_ROOM = 1 << 20  # for checksums and the index of a shard
+_SLACK_BYTES = 1 << 20  # for checksums and the index of a shard
 _LZMA_BYTES = 256 << 20  # of memory; its highest preset takes 65 MiB
 
 Decode = Callable[[Any], Any]
@@ -87,7 +96,7 @@ def bounded(array: Any) -> Any:
     if array.metadata.zarr_format == 2:
         _bound_instances(meta)
         return array
-    meta = dataclasses.replace(meta, codecs=tuple(_wrapped(meta.codecs)))
+    meta = dataclasses.replace(meta, codecs=tuple(_bounded_codecs(meta.codecs)))
     return zarr.Array(zarr.AsyncArray(meta, array.store_path))
 
 
@@ -103,13 +112,13 @@ def _bound_instances(meta: Any) -> None:
         if codec.codec_id == "vlen-utf8":
             codec.decode = _counting(codec.decode, count)
         elif codec.codec_id in _DECODERS:
-            codec.decode = _limited(codec.codec_id, codec, codec.decode, size + _ROOM)
+            codec.decode = _limited(codec.codec_id, codec, codec.decode, size + _SLACK_BYTES)
 
 
 # ------------------------------------------------------------------------------------------------ version 3
 
 
-def _wrapped(codecs: Any) -> Iterator[Any]:
+def _bounded_codecs(codecs: Any) -> Iterator[Any]:
     """Yield codecs with bounded ones in the place of those that expand."""
     index = 0  # bytes of an element that the index of a shard may take besides
     for codec in codecs:
@@ -117,16 +126,16 @@ def _wrapped(codecs: Any) -> Iterator[Any]:
         name = (said if isinstance(said, str) else said["name"]).removeprefix("numcodecs.")
         if name == "sharding_indexed":
             index = 16
-            inner = {part: tuple(_wrapped(getattr(codec, part))) for part in ("codecs", "index_codecs")}
+            inner = {part: tuple(_bounded_codecs(getattr(codec, part))) for part in ("codecs", "index_codecs")}
             yield dataclasses.replace(codec, **inner)
         elif name == "vlen-utf8":
-            yield _texts()
+            yield _text_codec()
         else:
-            yield _stream()(codec, name, index) if name in _DECODERS else codec
+            yield _bounded_codec_class()(codec, name, index) if name in _DECODERS else codec
 
 
 @cache
-def _texts() -> Any:
+def _text_codec() -> Any:
     """Return the codec of texts, of which no chunk holds more than its array declares."""
     import zarr  # noqa: PLC0415  see above
 
@@ -139,7 +148,7 @@ def _texts() -> Any:
 
 
 @cache
-def _stream() -> Any:
+def _bounded_codec_class() -> Any:
     """Return the class of a codec that holds another one to the bytes that a chunk may have."""
     from zarr.abc.codec import BytesBytesCodec  # noqa: PLC0415  see above
 
@@ -160,7 +169,7 @@ def _stream() -> Any:
             each = dtype.itemsize + self._index
             size = _TEXT_BYTES if dtype.kind in "OT" else math.prod(chunk_spec.shape) * each
             own = getattr(self._inner, "_codec", None) or _instance(self._name)
-            decode = _limited(self._name, own, own.decode, size + _ROOM)
+            decode = _limited(self._name, own, own.decode, size + _SLACK_BYTES)
             import asyncio  # noqa: PLC0415  20 ms that only a reader of such a codec should pay
 
             found = await asyncio.to_thread(decode, chunk_bytes.to_bytes())
@@ -305,7 +314,7 @@ _NODES = 100_000
 _CHUNKS = 1_000_000
 _ABSENT = 10_000  # chunks that are not there, from which on only the others are asked for
 _PRESENT = 100_000  # others at most; of more, asking for all costs little more
-_NEW = "zarr.json"  # of version 3
+_V3_DOCUMENT = "zarr.json"  # of version 3
 _SOLE = "array"
 _ROOT = ""
 
@@ -338,7 +347,7 @@ def _endian(meta: Mapping[str, Any]) -> Any:
     return None
 
 
-def _said_of(said: Mapping[str, Any], path: str, version: int) -> Iterator[Mapping[str, Any]]:
+def _consolidated_entries(said: Mapping[str, Any], path: str, version: int) -> Iterator[Mapping[str, Any]]:
     """Yield what consolidated metadata say of an array: in an entry of its own, or within those of groups around it.
 
     Of an array without one zarr looks at its own metadata, or does not find it.
@@ -352,7 +361,7 @@ def _said_of(said: Mapping[str, Any], path: str, version: int) -> Iterator[Mappi
         inner = group.get("consolidated_metadata") if isinstance(group, dict) else None
         inside = inner.get("metadata") if isinstance(inner, dict) else None
         if isinstance(inside, dict):
-            yield from _said_of(inside, "/".join(parts[depth:]), version)
+            yield from _consolidated_entries(inside, "/".join(parts[depth:]), version)
 
 
 def _check_same(own: Mapping[str, Any], said: Mapping[str, Any], version: int, other: int) -> None:
@@ -362,16 +371,16 @@ def _check_same(own: Mapping[str, Any], said: Mapping[str, Any], version: int, o
         FormatError: they differ.
     """
     if version != other:
-        raise FormatError(_stale("zarr_format", other, version))
+        raise FormatError(_stale_error("zarr_format", other, version))
     said = {**said, "endian": _endian(said)}
     for key in sorted(_DECIDING & own.keys() & said.keys()):
         if own[key] != said[key] and said[key] is not None:
-            raise FormatError(_stale(key, said[key], own[key]))
+            raise FormatError(_stale_error(key, said[key], own[key]))
     if any(own.get(key) != said.get(key) for key in _FILLED):
-        _check_filled(own, said, version)
+        _check_defaults(own, said, version)
 
 
-def _check_filled(own: Mapping[str, Any], said: Mapping[str, Any], version: int) -> None:
+def _check_defaults(own: Mapping[str, Any], said: Mapping[str, Any], version: int) -> None:
     """Hold what decides values and has defaults against what the consolidated metadata say, as zarr understands both.
 
     Raises:
@@ -380,14 +389,14 @@ def _check_filled(own: Mapping[str, Any], said: Mapping[str, Any], version: int)
     from zarr.core.metadata import ArrayV2Metadata, ArrayV3Metadata  # noqa: PLC0415  0.2 s, for such stores only
 
     kind = ArrayV2Metadata if version == 2 else ArrayV3Metadata
-    with foreign("damaged consolidated metadata"):
+    with wrap_errors("damaged consolidated metadata"):
         _check_known(said, version)
         mine, other = (
             kind.from_dict({k: v for k, v in meta.items() if k != "endian"}).to_dict() for meta in (own, said)
         )
     for key in _FILLED:
         if repr(mine.get(key)) != repr(other.get(key)):  # NaN equals nothing
-            raise FormatError(_stale(key, other.get(key), mine.get(key)))
+            raise FormatError(_stale_error(key, other.get(key), mine.get(key)))
 
 
 def _check_known(meta: Mapping[str, Any], version: int) -> None:
@@ -398,7 +407,7 @@ def _check_known(meta: Mapping[str, Any], version: int) -> None:
         check_codecs(meta["codecs"], V3_CODECS)
 
 
-def _stale(key: str, said: Any, own: Any) -> str:
+def _stale_error(key: str, said: Any, own: Any) -> str:
     return (
         f"the consolidated metadata say {key} {_short(said)}, the array's own {_short(own)}; "
         "zarr reads by the former. Consolidate them again (zarr.consolidate_metadata)"
@@ -441,12 +450,12 @@ def _node(folder: File) -> str:
         FormatError: there are documents of both versions.
     """
     old = next((name for name in (".zarray", ".zgroup") if (folder / name).is_file()), "")
-    if not (folder / _NEW).is_file():
+    if not (folder / _V3_DOCUMENT).is_file():
         return old
     if old:
-        msg = f"{old} beside {_NEW}: versions 2 and 3 of zarr read different arrays. Remove one of the two"
+        msg = f"{old} beside {_V3_DOCUMENT}: versions 2 and 3 of zarr read different arrays. Remove one of the two"
         raise FormatError(msg)
-    return _NEW
+    return _V3_DOCUMENT
 
 
 def _kind(folder: File) -> str:
@@ -454,8 +463,8 @@ def _kind(folder: File) -> str:
     name = _node(folder)
     if name == ".zarray":
         return "array"
-    if name == _NEW:
-        kind = _metadata(folder / _NEW).get("node_type")
+    if name == _V3_DOCUMENT:
+        kind = _metadata(folder / _V3_DOCUMENT).get("node_type")
         if kind not in ("array", "group"):  # it may be a list, which no set can look for
             msg = "zarr.json names no node_type array or group: an early draft of version 3, or no Zarr store"
             raise FormatError(msg)
@@ -470,11 +479,11 @@ def _kind(folder: File) -> str:
 
 def _described(folder: File) -> _Array:
     """Return the checked metadata of an array, with the bytes in which they stand: zarr gets to see no others."""
-    name = ".zarray" if _node(folder) == ".zarray" else _NEW
+    name = ".zarray" if _node(folder) == ".zarray" else _V3_DOCUMENT
     version = 2 if name == ".zarray" else 3
     document = _document(folder / name)
     meta = _parsed(document, name)
-    with foreign("damaged Zarr metadata"):
+    with wrap_errors("damaged Zarr metadata"):
         _check_known(meta, version)
         if version == 2:
             chunks = meta["chunks"]
@@ -539,11 +548,11 @@ def _v3_type(kind: Any) -> np.dtype[Any] | None:
     raise FormatError(msg)
 
 
-class _Store(Container):
+class _ZarrStore(Container):
     """A Zarr store that is a folder."""
 
-    def __init__(self, root: Place) -> None:
-        self._root = root.without_links() if isinstance(root, File) else File(Folder(root), "", links=False)
+    def __init__(self, root: AnyPath) -> None:
+        self._root = root.without_links() if isinstance(root, File) else File(ConfinedFolder(root), "", links=False)
         self._kind = _kind(self._root)
         self._stored: dict[File, tuple[int, int, list[str]]] = {}
         self._said: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
@@ -656,7 +665,7 @@ class _Store(Container):
         for depth in range(len(parts)):
             group, rest = "/".join(parts[:depth]), "/".join(parts[depth:])
             for version, said in self._consolidated(group):
-                for found in _said_of(said, rest, version):
+                for found in _consolidated_entries(said, rest, version):
                     _check_same(own, found, described.version, version)
 
     def _consolidated(self, group: str) -> list[tuple[int, Mapping[str, Any]]]:
@@ -667,7 +676,11 @@ class _Store(Container):
         if group not in self._said:
             folder = self._root / group if group else self._root
             old = _metadata(folder / ".zmetadata").get("metadata") if (folder / ".zmetadata").is_file() else None
-            outer = _metadata(folder / _NEW).get("consolidated_metadata") if (folder / _NEW).is_file() else None
+            outer = (
+                _metadata(folder / _V3_DOCUMENT).get("consolidated_metadata")
+                if (folder / _V3_DOCUMENT).is_file()
+                else None
+            )
             new = outer.get("metadata") if isinstance(outer, dict) else None
             self._said[group] = [(version, one) for version, one in ((2, old), (3, new)) if isinstance(one, dict)]
         return self._said[group]
@@ -691,8 +704,8 @@ class _Store(Container):
             raise FormatError(msg)
         import zarr  # noqa: PLC0415  0.2 s, for stores of this format only
 
-        with foreign("damaged Zarr array"):
-            store = _beneath()(folder, described)
+        with wrap_errors("damaged Zarr array"):
+            store = _folder_store()(folder, described)
             array = bounded(zarr.open_array(store, mode="r", zarr_format=described.version))
             if count - files > _ABSENT and files == len(keys) and described.dtype is not None:
                 return _present(array, keys, described, rows or (0, described.shape[0]))
@@ -713,8 +726,8 @@ class _Store(Container):
     def attrs(self, name: str = "") -> dict[str, Any]:
         """Return the attributes of a group or array: arrays, text, JSON."""
         folder = self._folder(name.strip("/") if name != _SOLE or self._kind != "array" else _ROOT)
-        if (folder / _NEW).is_file():
-            found = _metadata(folder / _NEW).get("attributes")
+        if (folder / _V3_DOCUMENT).is_file():
+            found = _metadata(folder / _V3_DOCUMENT).get("attributes")
         elif (folder / ".zattrs").is_file():
             found = _metadata(folder / ".zattrs")
         else:
@@ -798,7 +811,7 @@ def _span(asked: Any, size: int) -> tuple[int, int]:
 
 
 @cache
-def _beneath() -> Any:
+def _folder_store() -> Any:
     """Return zarr's store of a folder, whose chunks are opened by handle: no link is followed."""
     import asyncio  # noqa: PLC0415  with zarr
 
@@ -834,9 +847,9 @@ def _beneath() -> Any:
     return Beneath
 
 
-def _open(path: Place, hint: Hint) -> Container:
+def _open(path: AnyPath, hint: Hint) -> Container:
     del hint
-    return _Store(path)
+    return _ZarrStore(path)
 
 
 ZARR = Format("zarr", (".zarr",), _open, directory=(".zgroup", ".zarray", "zarr.json"))

@@ -24,12 +24,12 @@ from datacheck.infer.guess import (
     guess,
     inner_samples,
     name_axes,
+    names_role,
     preferences,
-    says_role,
     usual_length,
 )
-from datacheck.infer.profile import LINES, RECORDS, Seen
-from datacheck.rules.base import counted, listed
+from datacheck.infer.profile import LINES, RECORDS, FieldProfile
+from datacheck.rules.base import first_few, pluralize
 from datacheck.scan.suggest import NUMBER, SPLITS, by_ending, corpus_of, patterns, unreadable
 from datacheck.schema.load import FILES, WHOLE, builtin, dump_schema, load_schema, parse_schema
 from datacheck.schema.model import ANY, FieldSpec, SamplesSpec, Schema, exceeded_limit
@@ -72,7 +72,7 @@ class Part:
     optional: bool = False
 
 
-def together(paths: Sequence[str]) -> list[Part]:
+def group_files(paths: Sequence[str]) -> list[Part]:
     """Return the parts of which samples are made up, [] where each file is one by itself or no pattern says it.
 
     Args:
@@ -198,7 +198,7 @@ class Draft:
     notes: tuple[str, ...]
 
 
-class Look(NamedTuple):
+class SampleProfile(NamedTuple):
     """What a few samples hold.
 
     Args:
@@ -212,7 +212,7 @@ class Look(NamedTuple):
             them), or that are empty.
     """
 
-    fields: dict[str, Seen]
+    fields: dict[str, FieldProfile]
     samples: int
     unread: list[str]
     failed: int
@@ -226,9 +226,9 @@ class Look(NamedTuple):
         notes = [f"could not be read: {reason}" for reason in self.unread]
         more, looked = self.failed - len(self.unread), self.samples + self.failed
         notes += [f"could not be read: {more:,} more of {looked:,} that were looked at"] * (more > 0)
-        notes += [f"of a kind that is not read: {listed(self.passed, _PASSED)}"] * bool(self.passed)
+        notes += [f"of a kind that is not read: {first_few(self.passed, _PASSED)}"] * bool(self.passed)
         said = "left out, as no cache can hold a field of such a name or shape: "
-        return notes + [said + listed([name[:_SHOWN] for name in self.odd], _PASSED)] * bool(self.odd)
+        return notes + [said + first_few([name[:_SHOWN] for name in self.odd], _PASSED)] * bool(self.odd)
 
 
 def draft(data: Path) -> Draft:
@@ -240,46 +240,52 @@ def draft(data: Path) -> Draft:
     root, only = target(data)
     listing = list_files(root, {}, only)
     readable = [path for path in listing.entries.paths if format_of(path) is not None]
-    known = _of_corpus(data, listing, readable) or (_builtin(listing, readable, data) if readable else None)
+    known = _draft_corpus(data, listing, readable) or (_draft_builtin(listing, readable, data) if readable else None)
     if known is not None:
         return known
     if not readable:
         raise UsageError(unreadable(data, listing))
     readable = [path for path in readable if listing.by_path[path].size] or readable  # an empty file says nothing
-    parts = together(readable)
-    several = _of_parts(data, parts, listing) if parts else None
+    parts = group_files(readable)
+    several = _draft_parts(data, parts, listing) if parts else None
     if several is not None:
         return several
-    of_records = _of_records(data, listing, readable)
+    of_records = _draft_records(data, listing, readable)
     if of_records is not None:
         return of_records
     kind, paths = _main_kind(readable, listing)
     (pattern,) = patterns([(paths, kind)])
     depths = len({path.count("/") for path in paths})
-    alike = [] if depths > 1 else _alike_kinds(readable, listing, kind, pattern, data)
+    alike = [] if depths > 1 else _other_endings(readable, listing, kind, pattern, data)
     paths = sorted([*paths, *(path for more, _ in alike for path in more)])
-    why = f"{len(paths):,} files at {depths} depths" if depths > 1 else counted(len(paths), "file")
+    why = f"{len(paths):,} files at {depths} depths" if depths > 1 else pluralize(len(paths), "file")
     # without placeholders: files of one name with two endings would be two samples of one name
     files = [re.sub(r"\{\w+\}", "*", text) for text in (pattern, *(text for _, text in alike))] if alike else pattern
     said: dict[str, Any] = {"datacheck": 1, "name": _name(data), "samples": {"files": files}}
-    each = _each(root, kind, _spread(paths, 5))
+    each = _each(root, kind, _evenly_spaced(paths, 5))
     if each:
         said["samples"] |= {"each": each}
     said |= _stated_counts(kind, listing)
-    look = _look(_open(said), listing)
+    look = _profile_files(_any_field_schema(said), listing)
     inner = "" if each or _are_tables(look) else inner_samples(look.fields, len(paths), kind)
     if inner:
         said["samples"] |= {"each": inner}
         why += f", each {'row' if inner == 'row' else 'element'} of which looks like a sample"
-        look = _look(_open(said), listing)
+        look = _profile_files(_any_field_schema(said), listing)
     fields, samples = look.fields, look.samples
     few = 2 * _size(listing, paths) < _size(listing, readable) or kind.lower() in _PICTURES or UNTYPED in fields
     if not each and not inner and len(paths) < len(readable) and few:
-        return _of_any(data, listing, readable, look)
-    _refuse_nothing(root, paths, look)
+        return _draft_any_files(data, listing, readable, look)
+    _check_fields(root, paths, look)
     axes = name_axes(fields, episodes="demo" in each or "episode" in each)
     guesses = _guesses(fields, axes, samples, f"{_name(data)} {pattern}")
-    return _written(_guessed(said, listing, paths), guesses, samples, [*_others(listing, set(paths)), *look.notes], why)
+    return _finished_draft(
+        _with_guessed_patterns(said, listing, paths),
+        guesses,
+        samples,
+        [*_undescribed_notes(listing, set(paths)), *look.notes],
+        why,
+    )
 
 
 def _stated_counts(kind: str, listing: Listing) -> dict[str, Any]:
@@ -288,7 +294,7 @@ def _stated_counts(kind: str, listing: Listing) -> dict[str, Any]:
     return {"attrs": {SHARD_LENGTH: "samples"}} if stated and kind.startswith(".tfrecord") else {}
 
 
-def _guesses(fields: Mapping[str, Seen], axes: Mapping[str, Any], samples: int, files: str) -> dict[str, Guess]:
+def _guesses(fields: Mapping[str, FieldProfile], axes: Mapping[str, Any], samples: int, files: str) -> dict[str, Guess]:
     guesses: dict[str, Guess] = {}
     for name, seen in sorted(fields.items()):
         found = guess(name, seen, axes, samples, files)
@@ -296,14 +302,14 @@ def _guesses(fields: Mapping[str, Seen], axes: Mapping[str, Any], samples: int, 
     return preferences(guesses)
 
 
-def _of_records(data: Path, listing: Listing, readable: Sequence[str]) -> Draft | None:
+def _draft_records(data: Path, listing: Listing, readable: Sequence[str]) -> Draft | None:
     """Return a draft of records in JSON lists and JSON lines, None where these are not most of the data."""
     documents = [path for path in readable if path.lower().endswith(".json")]
     lines = [path for path in readable if path.lower().endswith(_LINES)]
     if not documents or len(documents) > _DOCUMENTS or 2 * _size(listing, documents + lines) < _size(listing, readable):
         return None
-    inner = _inner(listing.root, documents)
-    records = _alike_records(inner, listing)
+    inner = _inner_patterns(listing.root, documents)
+    records = _record_lists(inner, listing)
     records += [path for path in documents if path not in inner] if records else []  # damaged: a scan is to say so
     paths = sorted(records + lines)
     if not records or 2 * _size(listing, paths) < _size(listing, readable):
@@ -315,15 +321,15 @@ def _of_records(data: Path, listing: Listing, readable: Sequence[str]) -> Draft 
     if files is paths and (len(paths) > _DOCUMENTS or any(set(path) & set("{}*?[]") for path in paths)):
         return None
     said = {"datacheck": 1, "name": _name(data), "samples": {"files": files, "each": "line"}}
-    look = _look(_open(said), listing)
-    _refuse_nothing(listing.root, paths, look)
+    look = _profile_files(_any_field_schema(said), listing)
+    _check_fields(listing.root, paths, look)
     guesses = _guesses(look.fields, name_axes(look.fields, episodes=False), look.samples, f"{_name(data)} {files[0]}")
-    why = f"{counted(len(paths), 'file')}, each {'line or ' if lines else ''}element of which looks like a sample"
-    notes = [*_others(listing, set(paths)), *look.notes]
-    return _written(_guessed(said, listing, paths), guesses, look.samples, notes, why)
+    why = f"{pluralize(len(paths), 'file')}, each {'line or ' if lines else ''}element of which looks like a sample"
+    notes = [*_undescribed_notes(listing, set(paths)), *look.notes]
+    return _finished_draft(_with_guessed_patterns(said, listing, paths), guesses, look.samples, notes, why)
 
 
-def _of_corpus(data: Path, listing: Listing, readable: Sequence[str]) -> Draft | None:
+def _draft_corpus(data: Path, listing: Listing, readable: Sequence[str]) -> Draft | None:
     """Return a draft of a parallel corpus, None where there is none, or other files are most of the data."""
     corpus = corpus_of(listing.entries.paths, partial(_lines, listing.root))
     if corpus is None or _size(listing, corpus.paths) < _size(listing, readable):
@@ -336,18 +342,18 @@ def _of_corpus(data: Path, listing: Listing, readable: Sequence[str]) -> Draft |
         why = "some texts have none" if spare else "language from the ending" if len(side) < 3 else "from the ending"
         guesses[side] = Guess({**place, "at": LINES, "role": "text", **spare}, (why,))
     said = {"datacheck": 1, "name": _name(data), "samples": {"files": pattern, "each": "row"}}
-    why = f"the lines of files of one name correspond: {listed(sorted(corpus.sides), _PASSED)}"
-    notes = _others(listing, set(corpus.paths))
-    return _written(_guessed(said, listing, corpus.paths), guesses, corpus.lines, notes, why)
+    why = f"the lines of files of one name correspond: {first_few(sorted(corpus.sides), _PASSED)}"
+    notes = _undescribed_notes(listing, set(corpus.paths))
+    return _finished_draft(_with_guessed_patterns(said, listing, corpus.paths), guesses, corpus.lines, notes, why)
 
 
 def _lines(root: Path, paths: Sequence[str]) -> dict[str, int]:
     """Return how many lines files of text have, without other files."""
-    found = {path: inner.split("\n") for path, inner in _inner(root, paths).items()}
+    found = {path: inner.split("\n") for path, inner in _inner_patterns(root, paths).items()}
     return {path: int(count[0]) for path, (kind, *count) in found.items() if kind == LINES}
 
 
-def _alike_records(inner: Mapping[str, str], listing: Listing) -> list[str]:
+def _record_lists(inner: Mapping[str, str], listing: Listing) -> list[str]:
     """Return the documents that are lists of many records, but for small ones without a key of the others."""
     lists = {path: found.split("\n")[1:] for path, found in inner.items() if found.startswith(RECORDS)}
     if sum(int(count) for count, *_ in lists.values()) < _MANY * len(lists):  # rather the steps of a sample
@@ -359,15 +365,15 @@ def _alike_records(inner: Mapping[str, str], listing: Listing) -> list[str]:
     return sorted(path for path in keys if path in large or keys[path] & common)
 
 
-def _are_tables(look: Look) -> bool:
+def _are_tables(look: SampleProfile) -> bool:
     """Tell whether files have hardly a column in common: they are tables of several kinds, not rows of one."""
     return bool(look.fields) and all(2 * seen.samples <= look.samples for seen in look.fields.values())
 
 
-def _refuse_nothing(root: Path, paths: Sequence[str], look: Look) -> None:
+def _check_fields(root: Path, paths: Sequence[str], look: SampleProfile) -> None:
     if not look.fields:
         why = f"could be read. {'; '.join(look.unread)}" if look.unread else "holds a field: they are empty."
-        msg = f"{root}: none of {counted(min(len(paths), _FILES), 'file')} {why}"
+        msg = f"{root}: none of {pluralize(min(len(paths), _FILES), 'file')} {why}"
         raise UsageError(msg)
 
 
@@ -375,7 +381,7 @@ def _size(listing: Listing, paths: Sequence[str]) -> int:
     return sum(listing.by_path[path].size for path in paths)
 
 
-def _guessed(said: Mapping[str, Any], listing: Listing, described: Sequence[str]) -> dict[str, Any]:
+def _with_guessed_patterns(said: Mapping[str, Any], listing: Listing, described: Sequence[str]) -> dict[str, Any]:
     """Return a head that lets a scan fail where a draft leaves out most bytes: its patterns are nobody's choice."""
     known = [path for path in listing.entries.paths if format_of(path) is not None]
     if 2 * _size(listing, described) >= _size(listing, known):
@@ -383,7 +389,7 @@ def _guessed(said: Mapping[str, Any], listing: Listing, described: Sequence[str]
     return {**said, "rules": {"DC113": {"left_out": True}}}
 
 
-def _of_any(data: Path, listing: Listing, readable: Sequence[str], look: Look) -> Draft:
+def _draft_any_files(data: Path, listing: Listing, readable: Sequence[str], look: SampleProfile) -> Draft:
     """Return a draft for a folder of which no kind of files is the data: each file is a sample, all are read."""
     kinds = Counter[str]()
     for path in readable:
@@ -392,9 +398,9 @@ def _of_any(data: Path, listing: Listing, readable: Sequence[str], look: Look) -
     shares = ", ".join(f"{kind} {100 * size / whole:.0f} %" for kind, size in kinds.most_common(3))
     why = f"several kinds of files, none of them the data alone ({shares} of the bytes): each file is a sample"
     lines = [
-        f"# Drafted by datacheck init from {counted(look.samples, 'sample')}. What is marked {_MARK!r} is a guess: "
+        f"# Drafted by datacheck init from {pluralize(look.samples, 'sample')}. What is marked {_MARK!r} is a guess: "
         "read it, mend it.",
-        *(f"# {_inert(note)}" for note in [*_others(listing, set(readable)), *look.notes]),
+        *(f"# {_inert(note)}" for note in [*_undescribed_notes(listing, set(readable)), *look.notes]),
         "# Of one kind of files alone more is judged: draft a schema for a folder that holds that kind.",
         "datacheck: 1",
         f"name: {_name(data)}",
@@ -405,7 +411,7 @@ def _of_any(data: Path, listing: Listing, readable: Sequence[str], look: Look) -
     return Draft(text, 0, look.samples, tuple(look.notes))
 
 
-def _others(listing: Listing, described: Container[str]) -> list[str]:
+def _undescribed_notes(listing: Listing, described: Container[str]) -> list[str]:
     """Say which files a draft does not describe, and which of them no format reads."""
     others = [path for path in listing.entries.paths if path not in described]
     known = [path for path in others if format_of(path) is not None]
@@ -418,35 +424,39 @@ def _others(listing: Listing, described: Container[str]) -> list[str]:
     return notes
 
 
-def _means_something_else(name: str, pattern: str) -> bool:
+def _is_ambiguous_at(name: str, pattern: str) -> bool:
     """Tell whether ``at:`` takes a name for an attribute of the sample (in XML it is a value), or for a placeholder."""
     return (name.startswith("@") and not pattern.lower().endswith(".xml")) or "{" in name or "}" in name
 
 
-def _of_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft | None:
+def _draft_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft | None:
     """Return a draft of samples of several files each, None where the files are rather samples of their own.
 
     The samples' own file is the largest; the fields of the others have a ``file``.
     """
     head = {"datacheck": 1, "name": _name(data)}
     looks = {
-        part: _look(_open(head | {"samples": {"files": part.pattern}}), _only(listing, part.whole), len(part.paths))
+        part: _profile_files(
+            _any_field_schema(head | {"samples": {"files": part.pattern}}),
+            _sublisting(listing, part.whole),
+            len(part.paths),
+        )
         for part in parts
     }
     kept = [part for part in parts if looks[part].fields]
-    if len(kept) < 2 or not _differ(kept, looks) or any(_holds_samples(part, listing) for part in kept):
+    if len(kept) < 2 or not _hold_different_fields(kept, looks) or any(_holds_samples(part, listing) for part in kept):
         return None
     main = min(kept, key=partial(_rank, kept, listing))
-    fields: dict[str, Seen] = {}
+    fields: dict[str, FieldProfile] = {}
     places: dict[str, tuple[Part, dict[str, Any]]] = {}
     unsaid: list[str] = []
     for part in sorted(kept, key=lambda one: (len(looks[one].fields) > 1, one is not main)):  # one array has one name
         several = len(looks[part].fields) > 1
         for inner, seen in looks[part].fields.items():
-            name = _free(part, inner if several or not part.name else part.name, inner, fields)
+            name = _free_name(part, inner if several or not part.name else part.name, inner, fields)
             place: dict[str, Any] = {} if part is main else {"file": part.pattern}
             if several and (part is not main or name != inner):
-                if _means_something_else(inner, part.pattern):
+                if _is_ambiguous_at(inner, part.pattern):
                     unsaid.append(inner)
                     continue
                 place["at"] = inner
@@ -457,41 +467,43 @@ def _of_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft | No
         part, place = places[name]
         found = guess(name, seen, axes, looks[part].samples, f"{_name(data)} {part.pattern}")
         guesses[name] = replace(found, spec=place | found.spec)
-    left = _others(listing, {path for part in kept for path in part.paths})
-    left += [f"left out, as at: means something else by such a name: {listed(unsaid, _PASSED)}"] * bool(unsaid)
+    left = _undescribed_notes(listing, {path for part in kept for path in part.paths})
+    left += [f"left out, as at: means something else by such a name: {first_few(unsaid, _PASSED)}"] * bool(unsaid)
     unread = [note for part in parts for note in looks[part].notes]
     most, why = max(looks[part].samples for part in kept), f"{len(main.paths):,} samples of {len(kept)} files each"
-    said = _guessed(head | {"samples": {"files": main.pattern}}, listing, [path for one in kept for path in one.paths])
-    return _written(said, guesses, most, [*left, *unread], why)
+    said = _with_guessed_patterns(
+        head | {"samples": {"files": main.pattern}}, listing, [path for one in kept for path in one.paths]
+    )
+    return _finished_draft(said, guesses, most, [*left, *unread], why)
 
 
-def _differ(parts: Sequence[Part], looks: Mapping[Part, Look]) -> bool:
+def _hold_different_fields(parts: Sequence[Part], looks: Mapping[Part, SampleProfile]) -> bool:
     """Tell whether files of a sample hold different things, or arrays of which their names say different things."""
     first, *others = (looks[part].fields for part in parts)
     if any(len(first) != len(other) or (len(first) > 1 and first.keys() != other.keys()) for other in others):
         return True
     if any(not one.like(two) for other in others for one, two in zip(*map(_sorted, (first, other)), strict=True)):
         return True
-    return len(first) == 1 and sum(says_role(part.name) for part in parts) > 1
+    return len(first) == 1 and sum(names_role(part.name) for part in parts) > 1
 
 
-def _sorted(fields: Mapping[str, Seen]) -> list[Seen]:
+def _sorted(fields: Mapping[str, FieldProfile]) -> list[FieldProfile]:
     return [fields[name] for name in sorted(fields)]
 
 
 def _holds_samples(part: Part, listing: Listing) -> bool:
     ending = _ending(part.paths[0])
-    return ending.lower() not in _BESIDE and bool(_each(listing.root, ending, _spread(part.paths, 5)))
+    return ending.lower() not in _BESIDE and bool(_each(listing.root, ending, _evenly_spaced(part.paths, 5)))
 
 
 def _rank(parts: Sequence[Part], listing: Listing, part: Part) -> tuple[Any, ...]:
     """Return what orders parts: which of them is rather the samples' own file."""
     within = any(one.ending != part.ending and one.ending.endswith(part.ending) for one in parts)  # fits its files, too
-    size = sum(listing.by_path[path].size for path in _spread(part.paths, MOST))
+    size = sum(listing.by_path[path].size for path in _evenly_spaced(part.paths, MOST))
     return part.optional, within, _ending(part.paths[0]).lower() in _BESIDE, -size, part.name
 
 
-def _free(part: Part, name: str, inner: str, taken: Container[str]) -> str:
+def _free_name(part: Part, name: str, inner: str, taken: Container[str]) -> str:
     """Return a name for a field that no other has."""
     own = part.name or re.sub(r"\W+", "_", part.ending).strip("_")
     while name in taken or name == "*":  # which stands for fields that are not listed
@@ -499,55 +511,57 @@ def _free(part: Part, name: str, inner: str, taken: Container[str]) -> str:
     return name
 
 
-def _only(listing: Listing, paths: Sequence[str]) -> Listing:
-    index = np.array([listing.entries.find(path) for path in _spread(paths, _FILES)])
+def _sublisting(listing: Listing, paths: Sequence[str]) -> Listing:
+    index = np.array([listing.entries.find(path) for path in _evenly_spaced(paths, _FILES)])
     return replace(listing, entries=listing.entries.take(index))
 
 
-class _Fit(NamedTuple):
+class _BuiltinFit(NamedTuple):
     """A built-in schema that fits files, what they hold, and their pattern where it is not the schema's own."""
 
     name: str
     schema: Schema
-    look: Look
+    look: SampleProfile
     files: str = ""
 
 
-def _builtin(listing: Listing, readable: Sequence[str], data: Path) -> Draft | None:
+def _draft_builtin(listing: Listing, readable: Sequence[str], data: Path) -> Draft | None:
     """Return a draft that extends the one built-in schema that fits most files, with what differs, else None."""
     schemas = {name: load_schema(name) for name in builtin() if name not in {FILES, *WHOLE}}
-    own = {path for path in readable if not _beside(path)} or set(readable)
+    own = {path for path in readable if not _is_auxiliary(path)} or set(readable)
     found = []
     for name, schema in schemas.items():
         if matches(schema, listing) and 2 * len(own.intersection(plan_work(schema, listing).unclaimed)) <= len(own):
-            look = _look(_with_any(schema), listing)
-            if _holds(schema, look):
-                found.append(_Fit(name, schema, look))
-    found = found or list(_of_other_names(schemas, listing, readable))
-    return _extending(found[0], listing, data) if len(found) == 1 else None
+            look = _profile_files(_with_any(schema), listing)
+            if _has_most_fields(schema, look):
+                found.append(_BuiltinFit(name, schema, look))
+    found = found or list(_renamed_builtins(schemas, listing, readable))
+    return _draft_extending(found[0], listing, data) if len(found) == 1 else None
 
 
-def _beside(path: str) -> bool:
+def _is_auxiliary(path: str) -> bool:
     """Tell whether a file rather lies beside data than is the data: pictures, videos, notes, calibrations."""
     return PurePosixPath(path).suffix.lower() in _BESIDE | _VIDEOS
 
 
-def _of_other_names(schemas: Mapping[str, Schema], listing: Listing, readable: Sequence[str]) -> Iterator[_Fit]:
+def _renamed_builtins(
+    schemas: Mapping[str, Schema], listing: Listing, readable: Sequence[str]
+) -> Iterator[_BuiltinFit]:
     """Yield the built-in schemas of robot data whose groups and fields lie in files of other names, the best one."""
     kind, paths = _main_kind(readable, listing)
     if kind.lower() not in _STORES:
         return
     (pattern,) = patterns([(paths, kind)])
-    found: list[tuple[float, _Fit]] = []
+    found: list[tuple[float, _BuiltinFit]] = []
     for name, schema in schemas.items():
         if any(PurePosixPath(text).suffix not in _STORES for text in schema.samples.files) or schema.samples.list:
             continue
         renamed = schema.model_copy(update={"samples": schema.samples.model_copy(update={"files": (pattern,)})})
-        look = _look(_with_any(renamed), listing)
-        held = _held(schema, look)
+        look = _profile_files(_with_any(renamed), listing)
+        held = _matching_fields(schema, look)
         required = {field for field, spec in schema.stored.items() if not spec.optional and not spec.absent}
         if required <= held and 2 * len(held) >= len(schema.stored) and look.samples:
-            found.append((len(held) / len(schema.stored), _Fit(name, schema, look, pattern)))
+            found.append((len(held) / len(schema.stored), _BuiltinFit(name, schema, look, pattern)))
     best = max((share for share, _ in found), default=0.0)
     yield from (fit for share, fit in found if share == best)
 
@@ -557,12 +571,12 @@ def _with_any(schema: Schema) -> Schema:
     return schema.model_copy(update={"fields": schema.fields | {"*": FieldSpec()}})
 
 
-def _held(schema: Schema, look: Look) -> set[str]:
+def _matching_fields(schema: Schema, look: SampleProfile) -> set[str]:
     """Return the fields of a schema that samples hold in the declared kind and sizes."""
-    return {name for name, spec in schema.stored.items() if name in look.fields and _alike(look.fields[name], spec)}
+    return {name for name, spec in schema.stored.items() if name in look.fields and _fits_spec(look.fields[name], spec)}
 
 
-def _alike(seen: Seen, spec: FieldSpec) -> bool:
+def _fits_spec(seen: FieldProfile, spec: FieldSpec) -> bool:
     written = {"text", "json"} & seen.dtypes.keys()
     if written or spec.is_text:
         return bool(written) == spec.is_text
@@ -572,7 +586,7 @@ def _alike(seen: Seen, spec: FieldSpec) -> bool:
     return fits([*first, *seen.item], spec)
 
 
-def _holds(schema: Schema, look: Look) -> bool:
+def _has_most_fields(schema: Schema, look: SampleProfile) -> bool:
     """Tell whether files hold at least half of the fields that a schema asks for; others may be called as they are."""
     wanted = {name for name, spec in schema.stored.items() if not spec.optional}
     if not look.samples:  # they are damaged, or are called as those of the schema and hold something else
@@ -580,7 +594,7 @@ def _holds(schema: Schema, look: Look) -> bool:
     return 2 * len(wanted & look.fields.keys()) >= len(wanted)
 
 
-def _extending(fit: _Fit, listing: Listing, data: Path) -> Draft:
+def _draft_extending(fit: _BuiltinFit, listing: Listing, data: Path) -> Draft:
     """Return a draft that extends a built-in schema: other file names, other names of fields, fields that it lacks."""
     schema, look = fit.schema, fit.look
     guesses: dict[str, Guess] = {}
@@ -592,8 +606,8 @@ def _extending(fit: _Fit, listing: Listing, data: Path) -> Draft:
             guesses[name] = Guess({"at": near}, ("called so in these samples",))
             more.pop(near, None)
         elif look.samples and name not in look.fields and not spec.optional and not schema.when and not spec.file:
-            guesses[name] = Guess({"optional": True}, (f"in none of {counted(look.samples)} that were looked at",))
-        elif name in look.fields and not _alike(look.fields[name], spec):
+            guesses[name] = Guess({"optional": True}, (f"in none of {pluralize(look.samples)} that were looked at",))
+        elif name in look.fields and not _fits_spec(look.fields[name], spec):
             notes.append(f"{name}: not of the shape {list(spec.shape or ())} or the kind that {fit.name} declares")
     axes = name_axes(look.fields, episodes=any("T" in (spec.shape or ()) for spec in schema.stored.values()))
     exceeded = exceeded_limit({*schema.fields, *more, *(name for change in schema.when.values() for name in change)})
@@ -605,8 +619,8 @@ def _extending(fit: _Fit, listing: Listing, data: Path) -> Draft:
     if fit.files:
         template = file_templates(schema.model_copy(update={"samples": SamplesSpec(files=(fit.files,))}))[0]
         described = {path for path in listing.entries.paths if template.match(path) is not None}
-    notes = [*_others(listing, described), *notes, *look.notes]
-    kept = f"{counted(len(described), 'file')} of its layout{', under other names' if fit.files else ''}"
+    notes = [*_undescribed_notes(listing, described), *notes, *look.notes]
+    kept = f"{pluralize(len(described), 'file')} of its layout{', under other names' if fit.files else ''}"
     works = "" if fit.files or guesses else f"; datacheck scan DATA --schema {fit.name} works as it is"
     fields = {name: found.spec for name, found in guesses.items()}
     said = {"datacheck": 1, "name": f"my_{fit.name}", "samples": {"files": fit.files or "*"}, "fields": fields}
@@ -639,7 +653,7 @@ def _main_kind(paths: Sequence[str], listing: Listing) -> tuple[str, list[str]]:
     return ending, [path for path in paths if _ending(path) == ending]
 
 
-def _alike_kinds(
+def _other_endings(
     readable: Sequence[str], listing: Listing, kind: str, pattern: str, data: Path
 ) -> list[tuple[list[str], str]]:
     """Return paths and pattern of files of other endings that hold the same as those of the main one."""
@@ -649,17 +663,21 @@ def _alike_kinds(
             kinds.setdefault(_ending(path), []).append(path)
     kinds.pop(kind, None)
     head = {"datacheck": 1, "name": _name(data)}
-    main = _look(_open({**head, "samples": {"files": pattern}}), listing).fields if kinds else {}
+    main = _profile_files(_any_field_schema({**head, "samples": {"files": pattern}}), listing).fields if kinds else {}
     found = list[tuple[list[str], str]]()
     for ending, paths in sorted(kinds.items()):
         (text,) = patterns([(paths, ending)])
-        fields = _look(_open({**head, "samples": {"files": text}}), listing).fields
-        if fields and main.keys() == fields.keys() and all(_same(seen, fields[name]) for name, seen in main.items()):
+        fields = _profile_files(_any_field_schema({**head, "samples": {"files": text}}), listing).fields
+        if (
+            fields
+            and main.keys() == fields.keys()
+            and all(_same_kind(seen, fields[name]) for name, seen in main.items())
+        ):
             found.append((paths, text))
     return found
 
 
-def _same(one: Seen, other: Seen) -> bool:
+def _same_kind(one: FieldProfile, other: FieldProfile) -> bool:
     """Tell whether fields are alike, and arrays of one width: tables of several widths are of several kinds."""
     written = bool({"text", "json"} & one.dtypes.keys())
     return one.like(other) and (written or (one.item is not None and one.item == other.item))
@@ -677,7 +695,7 @@ def _name(data: Path) -> str:
     return (re.sub(r"[^A-Za-z0-9_.-]+", "_", data.resolve().stem).strip("._-") or "dataset")[:60]
 
 
-def _spread(paths: Sequence[str], count: int) -> list[str]:
+def _evenly_spaced(paths: Sequence[str], count: int) -> list[str]:
     step = max(1, len(paths) // count)
     return list(paths[::step][:count])
 
@@ -686,7 +704,7 @@ def _each(root: Path, ending: str, paths: Sequence[str]) -> str:
     """Return ``samples.each``: lines, groups or episodes inside the files, "" where a file is a sample."""
     if ending.lower() in _LINES:
         return "line"
-    found = Counter("" if inner.startswith(RECORDS) else inner for inner in _inner(root, paths).values())
+    found = Counter("" if inner.startswith(RECORDS) else inner for inner in _inner_patterns(root, paths).values())
     own = [text for text in found if text.count("/") == 1 and not text.endswith("*")]
     if len(own) > 1 and len(own) == found.total():  # each file has its one group under a name of its own
         return "/*"
@@ -695,7 +713,7 @@ def _each(root: Path, ending: str, paths: Sequence[str]) -> str:
     return found.most_common(1)[0][0] if found else ""
 
 
-def _inner(root: Path, paths: Sequence[str]) -> dict[str, str]:
+def _inner_patterns(root: Path, paths: Sequence[str]) -> dict[str, str]:
     """Return how the samples inside each file that is read are called, see `look.inner_groups`."""
     task = {"root": str(root.absolute()), "items": [{"path": path} for path in paths]}
     found: dict[str, str] = {}
@@ -705,12 +723,12 @@ def _inner(root: Path, paths: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _open(said: Mapping[str, Any]) -> Schema:
+def _any_field_schema(said: Mapping[str, Any]) -> Schema:
     """Return a schema of which nothing is known but where its samples are."""
     return Schema.model_validate({**said, "fields": {"*": {}}})
 
 
-def _look(schema: Schema, listing: Listing, files: int = 0) -> Look:
+def _profile_files(schema: Schema, listing: Listing, files: int = 0) -> SampleProfile:
     """Look into some files of a listing, of which there are so many, or those that a schema names."""
     items = plan_work(schema, listing).items
     chosen = [items[i] for i in range(0, len(items), max(1, len(items) // _FILES))][:_FILES]
@@ -718,7 +736,7 @@ def _look(schema: Schema, listing: Listing, files: int = 0) -> Look:
         "schema": schema.as_dict(), "root": str(listing.root.absolute()),
         "items": [item.as_dict() for item in chosen], "most": MOST,
     }  # fmt: skip
-    fields: dict[str, Seen] = {}
+    fields: dict[str, FieldProfile] = {}
     samples, failed, unread, passed, taken = 0, 0, list[str](), set[str](), dict[str, str]()
     for outcome in ordered_map(_LOOK, [task], sandbox=sandbox_of(listing.root, {})):
         unread += [f"{death.item['path']}: {death.how}".splitlines()[0] for death in outcome.deaths]
@@ -729,17 +747,17 @@ def _look(schema: Schema, listing: Listing, files: int = 0) -> Look:
             failed += payload["failed"]
             passed.update(payload["passed"])
             taken |= payload["taken"]
-            found = {name: Seen(**seen) for name, seen in payload["fields"].items() if name not in fields}
+            found = {name: FieldProfile(**seen) for name, seen in payload["fields"].items() if name not in fields}
             for seen in found.values():
                 seen.thinned |= len(chosen) < (files or len(items))
             fields |= found
     few = {name for name, seen in fields.items() if not name or 2 * seen.samples < samples}  # "" names no field
     odd = sorted(name for name in few if not _is_stored(name, fields[name]))
     kept = {name: seen for name, seen in fields.items() if name not in odd}
-    return Look(kept, samples, unread[:3], failed, sorted(passed), taken, odd)
+    return SampleProfile(kept, samples, unread[:3], failed, sorted(passed), taken, odd)
 
 
-def _is_stored(name: str, seen: Seen) -> bool:
+def _is_stored(name: str, seen: FieldProfile) -> bool:
     """Tell whether a cache can hold a field of such a name and shape."""
     parts = [quote(part, errors="surrogatepass") for part in name.split("/")]
     short = all(0 < len(part) <= _NAME for part in parts) and sum(map(len, parts)) <= _PATH and "\0" not in name
@@ -749,14 +767,14 @@ def _is_stored(name: str, seen: Seen) -> bool:
 # ------------------------------------------------------------------------------------------------- text
 
 
-def _written(
+def _finished_draft(
     said: Mapping[str, Any], guesses: Mapping[str, Guess], samples: int, notes: Sequence[str], why: str
 ) -> Draft:
     if exceeded := exceeded_limit(guesses):
         guesses = {ANY: Guess({}, (exceeded,))}
     fields = {name: found.spec for name, found in guesses.items()}
     schema = Schema.model_validate({**said, "fields": fields})
-    made = f"Drafted by datacheck init from {counted(samples, 'sample')}."
+    made = f"Drafted by datacheck init from {pluralize(samples, 'sample')}."
     lines = [
         f"# {made} What is marked {_MARK!r} is a guess: read it, mend it.",
         *(f"# {_inert(note)}" for note in notes),

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from datacheck.infer.profile import DISTINCT, LEAST_LABEL, Seen
+from datacheck.infer.profile import DISTINCT, LEAST_LABEL, FieldProfile
 from datacheck.schema.grammar import JOINT_COUNTS, JOINT_NAMES, PACE_NAMES, POINT_NAMES, RATE_NAMES, SKELETONS
 from datacheck.tokenization import MESSAGE_NAMES
 
@@ -30,7 +30,7 @@ class Axis(NamedTuple):
     astray: int = 0
 
 
-def name_axes(seen: Mapping[str, Seen], *, episodes: bool) -> dict[str, Axis]:
+def name_axes(seen: Mapping[str, FieldProfile], *, episodes: bool) -> dict[str, Axis]:
     """Return the first axis of each field whose length differs between samples; equal lengths, equal name.
 
     Args:
@@ -59,13 +59,13 @@ def name_axes(seen: Mapping[str, Seen], *, episodes: bool) -> dict[str, Axis]:
     return {name: axes[lengths] for lengths, names in together.items() for name in names}
 
 
-def _stepwise(name: str, field: Seen) -> bool:
+def _stepwise(name: str, field: FieldProfile) -> bool:
     """Tell whether a field has a value for each step in time."""
     said = name.rpartition("/")[2].lower()
     return _varied(field) and bool(re.search(_STEPS, said) or (len(field.item or []) == 2 and joints(field)))
 
 
-def _varied(field: Seen) -> bool:
+def _varied(field: FieldProfile) -> bool:
     return len(set(field.lengths)) > 1 and not (joints(field) and len(field.item or []) == 1)
 
 
@@ -85,20 +85,20 @@ def _letters(*, episodes: bool) -> Iterator[str]:
     yield from (f"N{number}" for number in count(1))
 
 
-def joints(seen: Seen) -> int:
+def joints(seen: FieldProfile) -> int:
     """Return how many joints of three coordinates nearly all samples have, in each of their steps; 0 if none."""
     *sizes, width = [*([usual_length(seen)] if seen.lengths else []), *(seen.item or [])] or [0]
     return sizes[-1] if sizes and width == 3 and sizes[-1] in JOINT_COUNTS else 0
 
 
-def fixed_length(seen: Seen) -> int:
+def fixed_length(seen: FieldProfile) -> int:
     """Return the length of rows of numbers that nearly all samples have, where the rest has one other; else 0."""
     alike = not seen.item and len(seen.lengths) >= _MANY and len(set(seen.lengths)) == 2  # 1 is no question
     ((usual, many),) = Counter(seen.lengths).most_common(1) if seen.lengths else ((0, 0),)
     return usual if alike and many >= _FIXED * len(seen.lengths) else 0
 
 
-def usual_length(seen: Seen) -> int:
+def usual_length(seen: FieldProfile) -> int:
     """Return the length that nearly all samples have, 0 if there is none."""
     ((usual, many),) = Counter(seen.lengths).most_common(1)
     return usual if many >= _NEARLY_ALL * len(seen.lengths) else 0
@@ -130,7 +130,7 @@ UNTYPED = "bytes"  # what a .bin of no float32 numbers calls its content
 _UNTYPED = "unknown: no float32 coordinates; labels, a mask or tokens, of uint8, uint16, uint32 or int64: say which"
 
 
-Said = tuple[dict[str, Any], list[str]]
+SpecAndReasons = tuple[dict[str, Any], list[str]]
 
 
 @dataclass(frozen=True)
@@ -146,76 +146,76 @@ class Guess:
     why: tuple[str, ...]
 
 
-def _width(seen: Seen) -> int:
+def _width(seen: FieldProfile) -> int:
     if seen.item:
         return seen.item[-1]
     return seen.lengths[0] if len(set(seen.lengths)) == 1 else 0
 
 
-def _rows_of(*widths: int) -> Callable[[Seen], bool]:
+def _rows_of(*widths: int) -> Callable[[FieldProfile], bool]:
     return lambda seen: _width(seen) in widths
 
 
-def _any(seen: Seen) -> bool:
+def _any(seen: FieldProfile) -> bool:
     return seen.low is not None
 
 
-def _unit_rows(seen: Seen) -> bool:
+def _unit_rows(seen: FieldProfile) -> bool:
     return _width(seen) == 4 and len(seen.norms) == 2 and seen.norms[0] >= 0.98 and seen.norms[1] <= 1.02
 
 
-def _whole(seen: Seen) -> bool:
+def _whole(seen: FieldProfile) -> bool:
     return seen.whole and seen.low is not None and not seen.item
 
 
-def _pixels(seen: Seen) -> bool:
+def _pixels(seen: FieldProfile) -> bool:
     return "uint8" in seen.dtypes and max(map(int, seen.ndims), default=0) > 2  # of one size, or of many
 
 
-def _integers(seen: Seen) -> bool:
+def _integers(seen: FieldProfile) -> bool:
     """Tell whether the type of all values is one of whole numbers: names of joints rather than their angles."""
     return all(name.startswith(("int", "uint")) for name in seen.dtypes)
 
 
-def _vector(seen: Seen) -> bool:
+def _vector(seen: FieldProfile) -> bool:
     return len(seen.item or []) <= 1 and 1 < _width(seen) <= 64
 
 
-def _hand(seen: Seen) -> bool:
+def _hand(seen: FieldProfile) -> bool:
     return joints(seen) == _HAND and all(name.startswith("float") for name in seen.dtypes)
 
 
-def _matrix(seen: Seen) -> bool:
+def _matrix(seen: FieldProfile) -> bool:
     square = (seen.item or [])[-2:] == [4, 4] or (seen.item == [4] and set(seen.lengths) == {4})
     return square and all(name.startswith("float") for name in seen.dtypes)
 
 
-def _in_degrees(said: str, seen: Seen) -> bool:
+def _in_degrees(said: str, seen: FieldProfile) -> bool:
     largest = max(abs(seen.low or 0.0), abs(seen.high or 0.0))
     named = re.search(_ANGLES, said) and not re.search(RATE_NAMES, said)
     return bool(named) and not seen.whole and _TURN < largest <= _DEGREES
 
 
-def _flat(seen: Seen) -> bool:
+def _flat(seen: FieldProfile) -> bool:
     return not seen.item
 
 
-def _numbers_samples(seen: Seen) -> bool:
+def _is_sample_number(seen: FieldProfile) -> bool:
     """Tell whether a whole number of each sample differs from those of most others."""
     return seen.whole and seen.ndims.keys() == {"0"} and (seen.climbs >= 0 or not seen.distinct)
 
 
-def _clock(seen: Seen) -> bool:
+def _is_clock(seen: FieldProfile) -> bool:
     """Tell whether values rise, but for a few samples in which a scan is rather to find that they fall."""
     return seen.rising and seen.falls <= _ASTRAY * seen.samples
 
 
-def _flags(seen: Seen) -> bool:
+def _flags(seen: FieldProfile) -> bool:
     return "bool" in seen.dtypes or (seen.whole and seen.low in {0.0, 1.0} and seen.high in {0.0, 1.0})
 
 
 # (role, what the name says, what the values must be like); the first that fits is taken
-_ROLES: tuple[tuple[str, str, Callable[[Seen], bool]], ...] = (
+_ROLES: tuple[tuple[str, str, Callable[[FieldProfile], bool]], ...] = (
     ("image", r"rgb|image|img|colou?r|frames?$", _pixels),
     ("intrinsics", r"intrin|cam_?mat|^k$|camera_matrix", lambda s: s.item == [3] and s.lengths[:1] == [3]),
     ("transform", r"", _matrix),
@@ -230,8 +230,8 @@ _ROLES: tuple[tuple[str, str, Callable[[Seen], bool]], ...] = (
     ("faces", r"faces?|triangles?|vertex_ind", lambda s: s.whole and _width(s) in {3, 4}),
     ("joints", r"", _hand),
     ("points", POINT_NAMES, lambda s: bool(s.item) and _width(s) == 3),
-    ("id", _IDS, _numbers_samples),
-    ("timestamp", r"time|stamp|(?<![a-z])dates?(?![a-z])", lambda s: _flat(s) and _clock(s) and not _flags(s)),
+    ("id", _IDS, _is_sample_number),
+    ("timestamp", r"time|stamp|(?<![a-z])dates?(?![a-z])", lambda s: _flat(s) and _is_clock(s) and not _flags(s)),
     ("reward", r"reward|^rew$", _flat),
     ("done", r"done|terminal|is_last", lambda s: _flat(s) and _flags(s) and s.ends in ([], [1, 1])),
     ("mask", r"mask", _flags),
@@ -242,13 +242,13 @@ _ROLES: tuple[tuple[str, str, Callable[[Seen], bool]], ...] = (
 )
 
 
-def says_role(name: str) -> bool:
+def names_role(name: str) -> bool:
     """Tell whether a word of a name says what its values are ("rotate" does, "carrot" does not)."""
     words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
     return any(names and re.match(f"(?:{names})", word) for _, names, _ in _ROLES for word in words)
 
 
-def guess(name: str, seen: Seen, axes: Mapping[str, Axis], samples: int, files: str = "") -> Guess:
+def guess(name: str, seen: FieldProfile, axes: Mapping[str, Axis], samples: int, files: str = "") -> Guess:
     """Return what a field probably is.
 
     Args:
@@ -271,7 +271,7 @@ def guess(name: str, seen: Seen, axes: Mapping[str, Axis], samples: int, files: 
     return Guess(found.spec | {"optional": True}, (*found.why, why))
 
 
-def inner_samples(fields: Mapping[str, Seen], files: int, ending: str) -> str:
+def inner_samples(fields: Mapping[str, FieldProfile], files: int, ending: str) -> str:
     """Return ``samples.each`` where few files hold what is more likely a split's samples than one sample, else "".
 
     One array of each, whose rows are skeletons, a JSON list of mappings (instructions and answers, preferences),
@@ -295,7 +295,7 @@ def inner_samples(fields: Mapping[str, Seen], files: int, ending: str) -> str:
     return "row" if name == ONE_ARRAY and skeletons else ""
 
 
-def cut(name: str, seen: Seen, found: Guess, files: str = "") -> dict[str, Guess]:
+def cut(name: str, seen: FieldProfile, found: Guess, files: str = "") -> dict[str, Guess]:
     """Return the guesses of a table of points and of its columns by name: places, colours, normals, labels.
 
     Args:
@@ -312,7 +312,7 @@ def cut(name: str, seen: Seen, found: Guess, files: str = "") -> dict[str, Guess
     named = bool(re.search(_CLOUD, (files if name in {ONE_ARRAY, _TABLE} else name).lower()))
     wide = min(low for low, _, _ in columns[:3]) < 0 or max(high for _, high, _ in columns[:3]) > _WIDE
     parts: dict[str, tuple[int, Guess]] = {}
-    for at, says in _triples(seen) if named or (wide and name in {ONE_ARRAY, _TABLE}) else ():
+    for at, says in _color_and_normal_columns(seen) if named or (wide and name in {ONE_ARRAY, _TABLE}) else ():
         parts.setdefault("rgb" if says["role"] == "color" else "normal", (at, Guess(says, _COLUMNS)))
     if not parts and not (named and len(columns) in {4, 5} and columns[3][0] >= 0):
         return {}
@@ -328,7 +328,7 @@ def cut(name: str, seen: Seen, found: Guess, files: str = "") -> dict[str, Guess
             spec |= {"classes": f"{max(0, int(low))}..{max(0, int(high))}"} if one == "label" else {}
         parts[one] = (at, Guess(spec, _COLUMNS))
         at += 1
-    cloud, why = _cloud(seen, seen.low or 0.0, seen.high or 0.0, "")
+    cloud, why = _cloud_guess(seen, seen.low or 0.0, seen.high or 0.0, "")
     parts["xyz"] = (0, Guess({"role": "points"} | cloud, tuple(one for one in why if one)))
     order = sorted(parts, key=lambda one: parts[one][0])
     words = " ".join(f"{one}:3" if one in {"xyz", "rgb", "normal"} else one for one in order)
@@ -336,7 +336,7 @@ def cut(name: str, seen: Seen, found: Guess, files: str = "") -> dict[str, Guess
     return {name: Guess(kept, ("columns from their values",))} | {f"{name}.{one}": parts[one][1] for one in order}
 
 
-def _triples(seen: Seen) -> list[tuple[int, dict[str, Any]]]:
+def _color_and_normal_columns(seen: FieldProfile) -> list[tuple[int, dict[str, Any]]]:
     """Return where colours and normals stand behind the places of a table of points, without a gap."""
     found: list[tuple[int, dict[str, Any]]] = []
     for at in (3, 6):
@@ -357,7 +357,7 @@ def _measured_column(at: int, low: float, high: float, *, whole: bool) -> tuple[
     return ("intensity", {"role": "value", "range": "0..1"}) if share and at == 3 else (f"column{at}", {})
 
 
-def _guess(said: str, seen: Seen, axis: Axis | None) -> Guess:
+def _guess(said: str, seen: FieldProfile, axis: Axis | None) -> Guess:
     written = {"text", "json"} & seen.dtypes.keys()
     if written and len(seen.dtypes) > len(written):
         kinds = ", ".join(f"{kind} in {count:,}" for kind, count in sorted(seen.dtypes.items()))
@@ -376,12 +376,12 @@ def _guess(said: str, seen: Seen, axis: Axis | None) -> Guess:
         why.append(f"another length than the others with {axis.name} in {axis.astray:,} of {seen.samples:,} samples")
     if len(seen.dtypes) == 1 and next(iter(seen.dtypes)) in {"bool", "uint8"}:
         spec["dtype"] = next(iter(seen.dtypes))
-    unfinite, broken = _unfinite(seen)
+    unfinite, broken = _nonfinite(seen)
     more, reasons = _numbers(role, seen)
     return Guess(spec | unfinite | more, (*why, *broken, *reasons))
 
 
-def _kind(said: str, seen: Seen) -> Said:
+def _kind(said: str, seen: FieldProfile) -> SpecAndReasons:
     """Return the role that name and values tell, else the unit of angles."""
     role, named = next(((r, names) for r, names, fits in _ROLES if re.search(names, said) and fits(seen)), (None, ""))
     rate = role in {"joint_angle", "position"} and re.search(RATE_NAMES, said)
@@ -390,7 +390,7 @@ def _kind(said: str, seen: Seen) -> Said:
     return ({"unit": "deg"}, ["unit from name and values"]) if _in_degrees(said, seen) else ({}, [])
 
 
-def _text(said: str, seen: Seen) -> Guess:
+def _text(said: str, seen: FieldProfile) -> Guess:
     chat = _chat(seen)
     if chat is not None:
         return chat
@@ -404,7 +404,7 @@ def _text(said: str, seen: Seen) -> Guess:
     return Guess(spec | {"optional": True}, ("text", f"empty in {seen.empty:,} of {seen.samples:,} samples"))
 
 
-def _chat(seen: Seen) -> Guess | None:
+def _chat(seen: FieldProfile) -> Guess | None:
     """Return the guess of messages, as OpenAI, ShareGPT or a corpus of dialogues names their keys; None of others."""
     names = next((names for names in MESSAGE_NAMES if set(names) <= set(seen.keys)), ())
     why = (f"messages with {' and '.join(names)}",)
@@ -435,7 +435,7 @@ def preferences(guesses: Mapping[str, Guess]) -> dict[str, Guess]:
     return found
 
 
-def _shape(seen: Seen, axis: Axis | None) -> list[int | str] | None:
+def _shape(seen: FieldProfile, axis: Axis | None) -> list[int | str] | None:
     if len(seen.ndims) != 1 or seen.item is None:
         return None
     if not seen.lengths:
@@ -449,7 +449,7 @@ def _shape(seen: Seen, axis: Axis | None) -> list[int | str] | None:
 _SEVERAL, _MISSING = 4, 0.05  # samples that agree, else the share of numbers that marks of what is missing take
 
 
-def _unfinite(seen: Seen) -> Said:
+def _nonfinite(seen: FieldProfile) -> SpecAndReasons:
     if not seen.unfinite:
         return {}, []
     why = f"NaN or infinity in {seen.unfinite:,} of {seen.samples:,} samples"
@@ -458,14 +458,16 @@ def _unfinite(seen: Seen) -> Said:
     return {}, [why, "finite: false where that means missing"]  # more likely what a scan is to find than what is meant
 
 
-def _numbers(role: str | None, seen: Seen) -> Said:
+def _numbers(role: str | None, seen: FieldProfile) -> SpecAndReasons:
     """Return unit and ranges: measured, and widened so that the next sample is not an error by a hair."""
     if seen.low is None or seen.high is None or role in _NO_RANGE:
         return {}, []
-    return _SAYS.get(role or "", _ranged)(seen, seen.low, seen.high, f"measured {seen.low:.3g}..{seen.high:.3g}")
+    return _GUESS_BY_ROLE.get(role or "", _range_guess)(
+        seen, seen.low, seen.high, f"measured {seen.low:.3g}..{seen.high:.3g}"
+    )
 
 
-def _ranged(seen: Seen, low: float, high: float, measured: str) -> Said:
+def _range_guess(seen: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
     if seen.climbs >= _CLIMBS:  # a number or time of the sample: the next one is larger than all
         return {}, [f"rises from sample to sample, {measured}"]
     wide = max(-low, high) < _FARTHEST and sys.float_info.min < high - low  # else no ends can be widened and written
@@ -474,7 +476,7 @@ def _ranged(seen: Seen, low: float, high: float, measured: str) -> Said:
     return {"range": _widened(low, high, _SPARE[seen.thinned], _limits(seen))}, [measured]
 
 
-def _limits(seen: Seen) -> tuple[float, float]:
+def _limits(seen: FieldProfile) -> tuple[float, float]:
     """Return what the types of a field can hold at all."""
     kinds = [np.dtype(name) for name in seen.dtypes]
     ends = [np.iinfo(kind) if kind.kind in "iu" else None for kind in kinds]
@@ -484,49 +486,49 @@ def _limits(seen: Seen) -> tuple[float, float]:
     return float(min(end.min for end in known)), float(max(end.max for end in known))
 
 
-def _placed(seen: Seen, low: float, high: float, measured: str) -> Said:
+def _meters_guess(seen: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
     del low, high
     return {"unit": "m"}, ["nothing says the unit", measured + _apart(seen)]
 
 
-def _cloud(seen: Seen, low: float, high: float, measured: str) -> Said:
+def _cloud_guess(seen: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
     if len(seen.sizes) < 2 or seen.sizes[1] <= 0:
-        return _placed(seen, low, high, measured)
+        return _meters_guess(seen, low, high, measured)
     small, large = seen.sizes
     size = f"{_round(small / 2, down=True):g}..{_round(large * 2):g}"
     why = f"size measured {small:.3g}..{large:.3g}, a factor 2 left on either side{_apart(seen)}"
     return {"unit": "m", "size": size}, ["nothing says the unit", why]
 
 
-def _apart(seen: Seen) -> str:
+def _apart(seen: FieldProfile) -> str:
     small, large = seen.sizes or (0.0, 0.0)
     far = large > _FAR * max(small, sys.float_info.min)
     return "; sizes so far apart that some may be in another unit" if far else ""
 
 
-def _jointed(seen: Seen, low: float, high: float, measured: str) -> Said:
-    said, why = _placed(seen, low, high, measured)
+def _joints_guess(seen: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
+    said, why = _meters_guess(seen, low, high, measured)
     known = ", ".join(sorted(SKELETONS))
     return said, [*why, f"with a skeleton ({known}) bones are judged, too"] if joints(seen) == _HAND else why
 
 
-def _turned(seen: Seen, low: float, high: float, measured: str) -> Said:
+def _angle_guess(seen: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
     del seen
     unit = "rad" if max(abs(low), abs(high)) <= _TURN else "deg"
     return {"unit": unit}, [f"unit from the values, {measured}"]
 
 
-def _classes(seen: Seen, low: float, high: float, measured: str) -> Said:
+def _class_guess(seen: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
     said: dict[str, Any] = {"classes": f"{max(0, int(low))}..{max(0, int(high))}"}
-    return said | _ignored(seen), [measured + _no_label(low)]
+    return said | _ignored_labels(seen), [measured + _no_label(low)]
 
 
-def _instances(seen: Seen, low: float, high: float, measured: str) -> Said:
+def _instance_guess(seen: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
     del high
-    return (_ignored(seen), [measured + _no_label(low)]) if low < 0 else ({}, [])
+    return (_ignored_labels(seen), [measured + _no_label(low)]) if low < 0 else ({}, [])
 
 
-def _ignored(seen: Seen) -> dict[str, Any]:
+def _ignored_labels(seen: FieldProfile) -> dict[str, Any]:
     few = seen.negative if len(seen.negative) <= DISTINCT else seen.negative[:1]
     return {"ignore": few} if few else {}
 
@@ -535,15 +537,15 @@ def _no_label(low: float) -> str:
     return f"; {low:.3g} is no label" if low < LEAST_LABEL else ""
 
 
-def _colors(seen: Seen, low: float, high: float, measured: str) -> Said:
+def _color_guess(seen: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
     if low < 0:  # around a mean, or from -1 to 1
-        return _ranged(seen, low, high, measured)
+        return _range_guess(seen, low, high, measured)
     return {"range": "0..1" if high <= 1 else "0..255"}, [measured]
 
 
-_SAYS: Mapping[str, Callable[[Seen, float, float, str], Said]] = {
-    "points": _cloud, "joints": _jointed, "position": _placed, "joint_angle": _turned, "class": _classes,
-    "instance": _instances, "color": _colors,
+_GUESS_BY_ROLE: Mapping[str, Callable[[FieldProfile, float, float, str], SpecAndReasons]] = {
+    "points": _cloud_guess, "joints": _joints_guess, "position": _meters_guess, "joint_angle": _angle_guess, "class": _class_guess,
+    "instance": _instance_guess, "color": _color_guess,
 }  # fmt: skip
 _NO_RANGE = frozenset(
     {

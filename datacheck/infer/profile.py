@@ -46,7 +46,7 @@ _EPISODE = re.compile(r"/(?:demo|episode|ep|traj|trajectory)_?\*$")  # a file ma
 
 
 @dataclass(eq=False)
-class Seen:
+class FieldProfile:
     """What a few samples say of one field; JSON both ways.
 
     Args:
@@ -105,7 +105,7 @@ class Seen:
     unit: list[int] = field(default_factory=list)
     thinned: bool = False
 
-    def like(self, other: Seen) -> bool:
+    def like(self, other: FieldProfile) -> bool:
         """Tell whether two fields hold the same kind of values; pictures of one kind have many sizes."""
         pairs = [(self.dtypes, other.dtypes), (self.ndims, other.ndims)]
         if any(one.keys().isdisjoint(two) for one, two in pairs if one or two):
@@ -138,8 +138,8 @@ def inner_groups(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
                     found[data["path"]] = f"{LINES}\n{len(container.read(LINES))}"
                     continue
                 listed = names == ["records"] and _is_list(folders.file(data["path"]))
-                records = _of_records(container.read("records")) if listed else []
-                own = "key" if container.keys() else _alike(storable(names))
+                records = _record_summary(container.read("records")) if listed else []
+                own = "key" if container.keys() else _inner_pattern(storable(names))
                 found[data["path"]] = "\n".join([RECORDS, *records]) if records else own
         except DatacheckError:
             continue
@@ -152,18 +152,18 @@ def _is_list(place: File) -> bool:
         return file.read(_HEAD).removeprefix(BOM).lstrip().startswith(b"[")
 
 
-def _of_records(value: Any) -> list[str]:
+def _record_summary(value: Any) -> list[str]:
     """Return the length of a list of several objects, and the keys of the first; [] for anything else."""
     if not isinstance(value, list) or len(value) < 2 or not all(isinstance(one, Mapping) for one in value):
         return []
     return [str(len(value)), *storable([key[:_KEY] for key in list(value[0])[:_NAMES]])]
 
 
-def _alike(names: list[str]) -> str:
+def _inner_pattern(names: list[str]) -> str:
     if "meta/episode_ends" in names:
         return "ends:meta/episode_ends"
     counted: Counter[str] = Counter()
-    groups = {head for name in names for head in _heads(name)}
+    groups = {head for name in names for head in _parent_groups(name)}
     for group in groups:
         counted["/" + re.sub(r"\d+$", "*", group)] += bool(re.search(r"\d+$", group))
     several = [(n, -len(pattern), pattern) for pattern, n in counted.items() if n > 1 or _EPISODE.search(pattern)]
@@ -173,7 +173,7 @@ def _alike(names: list[str]) -> str:
     return f"/{first.pop()}" if len(first) == 1 else ""
 
 
-def _heads(name: str) -> list[str]:
+def _parent_groups(name: str) -> list[str]:
     parts = name.split("/")
     return ["/".join(parts[:size]) for size in range(1, len(parts))]
 
@@ -194,7 +194,7 @@ def _is_number(value: Any) -> bool:
     return value is None or finite(value)
 
 
-_SEEN = {
+_PROFILE_WIRE = {
     "samples": natural, "dtypes": {_is_dtype: natural}, "ndims": {_is_rank: natural}, "item": _are_sizes,
     "lengths": [natural], "low": _is_number, "high": _is_number, "unfinite": natural, "holes": finite, "whole": bool,
     "distinct": [int64], "negative": [int64], "norms": [finite], "sizes": [finite], "rising": bool, "falls": natural,
@@ -205,14 +205,14 @@ _SEEN = {
 
 @answers(
     {
-        "fields": {text: _SEEN},
+        "fields": {text: _PROFILE_WIRE},
         "samples": natural,
         "unread": [text],
         "failed": natural,
         "passed": [text],
         "taken": {text: text},
     },
-    lambda answer, _: all(seen.keys() == _SEEN.keys() for seen in answer["fields"].values()),
+    lambda answer, _: all(seen.keys() == _PROFILE_WIRE.keys() for seen in answer["fields"].values()),
     raises=(UsageError, MissingDependencyError),
 )
 def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
@@ -223,18 +223,18 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
         beat: called with an item's number before it is touched and after each of its blocks.
 
     Returns:
-        fields (`Seen` by name, of very many the first), samples, unread (up to 3 reasons), failed (how many were not
+        fields (`FieldProfile` by name, of very many the first), samples, unread (up to 3 reasons), failed (how many were not
         read), passed (names of values of a kind that is not read), taken (near names by the field that they were read
         for).
     """
     source = open_source(Schema.model_validate(task["schema"]), Path(task["root"]))
-    seen: dict[str, Seen] = {}
+    seen: dict[str, FieldProfile] = {}
     taken: dict[str, str] = {}
     samples, failed, unread = 0, 0, list[str]()
     thinned = False
     for number, data in enumerate(task["items"]):
         rest = len(task["items"]) - number
-        few = _Few(
+        few = _SampleReservoir(
             max(1, (task["most"] - samples) // rest), _BYTES // len(task["items"])
         )  # files hold different fields
         item = Item.from_dict(data)
@@ -263,7 +263,12 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
 
 
 def _read(
-    source: Source, item: Item, few: _Few, seen: dict[str, Seen], taken: dict[str, str], beat: Callable[[], None]
+    source: Source,
+    item: Item,
+    few: _SampleReservoir,
+    seen: dict[str, FieldProfile],
+    taken: dict[str, str],
+    beat: Callable[[], None],
 ) -> tuple[list[str], int]:
     """Take a few samples of a file; return why others could not be read, up to three reasons, and how many."""
     unread, failed = list[str](), 0
@@ -275,7 +280,7 @@ def _read(
                 unread, failed = [*unread, f"{got.key}: {got.reason}"][:3], failed + 1
                 continue
             for name, column in got.fields.items():
-                _climb(seen.setdefault(name, Seen()), column)
+                _add_order(seen.setdefault(name, FieldProfile()), column)
             near = {name: column for name, column in got.facts.items() if name.startswith("near/")}
             taken |= {name.removeprefix("near/"): str(column.objects[0]) for name, column in near.items()}
             few.add(got)
@@ -286,7 +291,7 @@ def _read(
     return unread, failed
 
 
-class _Few:
+class _SampleReservoir:
     """A few samples of a stream however long it is, each as likely as the others, the same ones each time.
 
     Args:
@@ -322,26 +327,26 @@ class _Few:
         if len(drawn) > self._room:
             last = np.partition(drawn, self._room - 1)[self._room - 1]
             found = [(drawn, block, np.flatnonzero(drawn <= last)) for drawn, block in self._kept]
-            self._kept = [(drawn[few], _take(block, few)) for drawn, block, few in found if len(few)]
+            self._kept = [(drawn[few], _take_rows(block, few)) for drawn, block, few in found if len(few)]
 
     def blocks(self) -> list[Block]:
         """Return the samples, in the order of the stream."""
         return [block for _, block in self._kept]
 
 
-def _take(block: Block, few: Array) -> Block:
+def _take_rows(block: Block, few: Array) -> Block:
     fields = {name: column.take(few) for name, column in block.fields.items()}
     return Block([block.keys[i] for i in few], fields, [block.origins[i] for i in few], block.split)
 
 
-def _climb(seen: Seen, column: Column) -> None:
+def _add_order(seen: FieldProfile, column: Column) -> None:
     """Note whether a field numbers the samples, or says when they were made."""
     if column.kind == "array" and column.lengths is None and column.values.dtype.kind in "iuf" and not column.peeked:
         rising = seen.climbs >= 0 and bool((column.values[1:] > column.values[:-1]).all())
         seen.climbs = seen.climbs + len(column) - 1 if rising else -1
 
 
-def _add(seen: Seen, column: Column) -> None:
+def _add(seen: FieldProfile, column: Column) -> None:
     seen.samples += len(column)
     kind = column.kind if column.kind != "array" else column.values.dtype.name
     seen.dtypes[kind] = seen.dtypes.get(kind, 0) + len(column)
@@ -359,7 +364,7 @@ def _add(seen: Seen, column: Column) -> None:
         _add_numbers(seen, column)
 
 
-def _add_text(seen: Seen, column: Column) -> None:
+def _add_text(seen: FieldProfile, column: Column) -> None:
     if column.lengths is not None and len(column):
         seen.longest = max(seen.longest, int(column.lengths.max()))
         seen.empty += int(np.count_nonzero(column.lengths == 0))
@@ -386,7 +391,7 @@ def _tells(rows: list[Any]) -> bool:
     return 2 * len(texts) > max(2, len(rows)) or len({len(row) for row in rows if isinstance(row, list)}) > 1
 
 
-def _add_numbers(seen: Seen, column: Column) -> None:
+def _add_numbers(seen: FieldProfile, column: Column) -> None:
     values = column.values.astype(np.float64)
     known = np.isfinite(values)
     if not known.all():
@@ -423,7 +428,7 @@ def _add_numbers(seen: Seen, column: Column) -> None:
         _span(seen.sizes, sizes[np.isfinite(sizes)])
 
 
-def _add_whole(seen: Seen, numbers: Array, *, first: bool) -> None:
+def _add_whole(seen: FieldProfile, numbers: Array, *, first: bool) -> None:
     if seen.distinct or first:
         every = sorted({*seen.distinct, *np.unique(numbers[:100_000]).astype(np.int64).tolist()})
         seen.distinct = every if len(every) <= DISTINCT else []
@@ -431,7 +436,7 @@ def _add_whole(seen: Seen, numbers: Array, *, first: bool) -> None:
     seen.negative = sorted({*seen.negative, *negative.astype(np.int64).tolist()})[: DISTINCT + 1]
 
 
-def _add_columns(seen: Seen, column: Column, values: Array) -> None:
+def _add_columns(seen: FieldProfile, column: Column, values: Array) -> None:
     rows = values[np.isfinite(values).all(axis=1)]
     if not len(rows):
         return

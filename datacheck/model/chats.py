@@ -70,7 +70,7 @@ class Messages(Column):
         return values
 
 
-def data_of(column: Column) -> bytes:
+def joined_bytes(column: Column) -> bytes:
     """Return the bytes of all texts of a column; made once, because several measurements search them."""
     if "_data" not in column.__dict__:
         column.__dict__["_data"] = column.values.tobytes()
@@ -78,13 +78,13 @@ def data_of(column: Column) -> bytes:
     return data
 
 
-def parts_of(column: Column) -> list[bytes]:
+def text_bytes(column: Column) -> list[bytes]:
     """Return the bytes of each text of a column."""
     array = column.__dict__.get("_array")
     if array is not None:
         known: list[bytes] = array.to_numpy(zero_copy_only=False).tolist()
         return known
-    data, stops = data_of(column), column.starts + (0 if column.lengths is None else column.lengths)
+    data, stops = joined_bytes(column), column.starts + (0 if column.lengths is None else column.lengths)
     return [data[begin:stop] for begin, stop in zip(column.starts.tolist(), stops.tolist(), strict=True)]
 
 

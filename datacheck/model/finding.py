@@ -221,6 +221,6 @@ class Tick(NamedTuple):
 Progress = Callable[[Tick], None]
 
 
-def noting(progress: Progress | None, tick: Tick) -> Callable[[str], None]:
+def note_reporter(progress: Progress | None, tick: Tick) -> Callable[[str], None]:
     """Return what tells a line by way of `progress`, where work has come as far as `tick` says."""
     return lambda note: None if progress is None else progress(tick._replace(note=note))

@@ -52,7 +52,7 @@ def inverse(transforms: Array) -> Array:
     return out
 
 
-def moved(points: Array, transforms: Array, counts: Array) -> Array:
+def transformed(points: Array, transforms: Array, counts: Array) -> Array:
     """Return points moved by their sample's rigid motion.
 
     Shapes:

@@ -19,7 +19,7 @@ _MOST = 10**_DIGITS
 _FOUR = 4  # digits that are looked up together
 
 
-class Numbered(Sequence[str]):
+class NumberedKeys(Sequence[str]):
     """Many keys ``sft.jsonl:000000000012``: of a million lines it takes 12 MB, and their texts would take 100.
 
     Shapes:
@@ -44,28 +44,28 @@ class Numbered(Sequence[str]):
             found = np.asarray(numbers, dtype=np.int64)
         if len(found) and (found.min() < 0 or found.max() >= _MOST):  # no file has so many, but a key must be a text
             return [f"{path}:{number:012d}" for number in found.tolist()]
-        return Numbered([f"{path}:"], np.zeros(len(found), np.int32), found)
+        return NumberedKeys([f"{path}:"], np.zeros(len(found), np.int32), found)
 
     @staticmethod
     def joined(parts: Sequence[Sequence[str]]) -> Sequence[str]:
         """Return keys one after the other; as a list where some are not numbered."""
-        some = any(isinstance(part, Numbered) for part in parts)
+        some = any(isinstance(part, NumberedKeys) for part in parts)
         known = [found for part in parts if some and (found := _numbered(part)) is not None]
         heads = sorted({head for part in known for head in part.heads})
         if not known or len(known) < len(parts) or any(b.startswith(a) for a, b in pairwise(heads)):
             return [key for part in parts for key in part]
         places = {head: place for place, head in enumerate(heads)}
         rows = [np.array([places[head] for head in part.heads], np.int32)[part.rows] for part in known]
-        return Numbered(heads, np.concatenate(rows), np.concatenate([part.numbers for part in known]))
+        return NumberedKeys(heads, np.concatenate(rows), np.concatenate([part.numbers for part in known]))
 
     @overload
     def __getitem__(self, place: int) -> str: ...
     @overload
-    def __getitem__(self, place: slice) -> Numbered: ...
-    def __getitem__(self, place: int | slice) -> str | Numbered:
+    def __getitem__(self, place: slice) -> NumberedKeys: ...
+    def __getitem__(self, place: int | slice) -> str | NumberedKeys:
         """Return one key, or those of a range."""
         if isinstance(place, slice):
-            return Numbered(self.heads, self.rows[place], self.numbers[place])
+            return NumberedKeys(self.heads, self.rows[place], self.numbers[place])
         return f"{self.heads[self.rows[place]]}{self.numbers[place]:012d}"
 
     def __len__(self) -> int:
@@ -86,9 +86,9 @@ class Numbered(Sequence[str]):
     def __repr__(self) -> str:
         return repr(list(self))
 
-    def take(self, index: Array) -> Numbered:
+    def take(self, index: Array) -> NumberedKeys:
         """Return the keys at `index`."""
-        return Numbered(self.heads, self.rows[index], self.numbers[index])
+        return NumberedKeys(self.heads, self.rows[index], self.numbers[index])
 
     def order(self) -> Array:
         """Return the places in bytewise order of the keys, equal ones as they stand: int64 (keys)."""
@@ -134,9 +134,9 @@ def _four_digits() -> Array:
     return np.frombuffer(b"".join(b"%04d" % number for number in range(10**_FOUR)), np.uint8).reshape(-1, _FOUR)
 
 
-def _numbered(keys: Sequence[str]) -> Numbered | None:
+def _numbered(keys: Sequence[str]) -> NumberedKeys | None:
     """Return keys as numbered ones, None where some are of another form; those of bad lines come as texts."""
-    if isinstance(keys, Numbered):
+    if isinstance(keys, NumberedKeys):
         return keys
     places: dict[str, int] = {}
     rows, numbers = [], []
@@ -146,10 +146,10 @@ def _numbered(keys: Sequence[str]) -> Numbered | None:
             return None
         rows.append(places.setdefault(head, len(places)))
         numbers.append(int(digits))
-    return Numbered(list(places), np.array(rows, np.int32), np.array(numbers, np.int64))
+    return NumberedKeys(list(places), np.array(rows, np.int32), np.array(numbers, np.int64))
 
 
-def as_runs(keys: Sequence[str]) -> list[Any]:
+def keys_to_runs(keys: Sequence[str]) -> list[Any]:
     """Return keys as JSON: each run of consecutive numbers as its head, its first number and how many they are.
 
     Notes:
@@ -166,8 +166,8 @@ def as_runs(keys: Sequence[str]) -> list[Any]:
     return [list(run) for run in zip(heads, known.numbers[starts].tolist(), counts, strict=True)]
 
 
-def of_runs(runs: Iterable[Any]) -> list[str]:
-    """Return the keys of `as_runs`."""
+def keys_from_runs(runs: Iterable[Any]) -> list[str]:
+    """Return the keys of `keys_to_runs`."""
     found: list[str] = []
     for run in runs:
         if isinstance(run, str):
@@ -180,8 +180,8 @@ def of_runs(runs: Iterable[Any]) -> list[str]:
 
 def storable_keys(keys: Sequence[str]) -> Sequence[str]:
     """Return keys as `storable` texts."""
-    if isinstance(keys, Numbered):
-        return Numbered(storable(keys.heads), keys.rows, keys.numbers)
+    if isinstance(keys, NumberedKeys):
+        return NumberedKeys(storable(keys.heads), keys.rows, keys.numbers)
     return storable(list(keys))
 
 

@@ -103,7 +103,7 @@ class Container(ABC):
         del name
         return None
 
-    def take_as_even(self, name: str) -> None:  # noqa: B027  most formats say so in a header
+    def assume_uniform(self, name: str) -> None:  # noqa: B027  most formats say so in a header
         """Believe that all rows of a value have one shape: whoever has read all of this file has seen it.
 
         Raises:
@@ -266,7 +266,7 @@ class Column:
         """Return the column of the samples at `indices`, in that order."""
         index = np.asarray(indices, dtype=np.int64)
         if self.peeked:
-            return _unread(self.values, None if self.lengths is None else self.lengths[index], len(index))
+            return _peeked_column(self.values, None if self.lengths is None else self.lengths[index], len(index))
         if self.lengths is None:
             return Column(self.values[index], None, self.kind)
         parts = [self[int(i)] for i in index]
@@ -280,7 +280,7 @@ class Column:
             return _texts(samples)
         if isinstance(first, Peeked):
             rows = None if first.ndim == 0 else np.array([len(s) for s in samples], dtype=np.int64)
-            return _unread((Peeked((0,), first.dtype) if rows is None else first[:0]).array, rows, len(samples))
+            return _peeked_column((Peeked((0,), first.dtype) if rows is None else first[:0]).array, rows, len(samples))
         if not isinstance(first, np.ndarray):
             written, sizes = bytearray(), []
             for sample in samples:  # a list of what orjson returns would hold 4 kB for each, however short
@@ -290,10 +290,10 @@ class Column:
         if first.ndim == 0:
             return Column(np.stack(samples))
         lengths = np.fromiter((len(s) for s in samples), dtype=np.int64, count=len(samples))
-        return Column(_joined(samples), lengths)
+        return Column(_concatenated(samples), lengths)
 
 
-def _joined(arrays: Sequence[Array]) -> Array:
+def _concatenated(arrays: Sequence[Array]) -> Array:
     """Return the rows of arrays one behind the other: a view where they lie so in one array already."""
     first = arrays[0]
     step, base = first.strides, first.base
@@ -304,7 +304,7 @@ def _joined(arrays: Sequence[Array]) -> Array:
     return first if len(arrays) == 1 else np.concatenate(arrays)
 
 
-def _unread(like: Array, lengths: Array | None, count: int) -> Column:
+def _peeked_column(like: Array, lengths: Array | None, count: int) -> Column:
     """Return the column of `count` samples that were only peeked at, with the dtype and the rows' shape of `like`."""
     rows = count if lengths is None else int(lengths.sum())
     return Column(Peeked((rows, *like.shape[1:]), like.dtype).array, lengths, peeked=True)

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
-from datacheck.model.row_keys import Numbered
+from datacheck.model.row_keys import NumberedKeys
 
 Array = np.ndarray[Any, Any]
 
 CHECKED, UNREADABLE, SKIPPED = 0, 1, 2
-_FEW = ("inner", "splits", "groups", "reasons")  # columns in which many rows hold the same text
-_TEXTS = ("keys", "files", *_FEW)
+_REPETITIVE = ("inner", "splits", "groups", "reasons")  # columns in which many rows hold the same text
+_TEXTS = ("keys", "files", *_REPETITIVE)
 WIDEST = 4096  # numbers in one value of a column
 # A column that says how many bytes wide columns of its field would take in a row (`WIDE_NUMBER` for each number, as
 # samples.parquet is written and read), where these columns are left out.
@@ -164,7 +164,7 @@ class Table:
     columns: MutableMapping[str, Measured] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in _FEW:
+        for name in _REPETITIVE:
             setattr(self, name, Texts.of(getattr(self, name)))
         if self.files is not self.keys and not isinstance(self.files, Texts):
             self.files = self.keys if self.files == self.keys else Texts.of(self.files)
@@ -191,7 +191,7 @@ class Table:
             for name, m in self.columns.items()
         }
         texts = {name: _packed(getattr(self, name)) for name in _TEXTS if name != "keys"}
-        if isinstance(self.keys, Numbered):
+        if isinstance(self.keys, NumberedKeys):
             texts["keys"] = [self.keys.heads, self.keys.rows, self.keys.numbers]
         else:
             texts["keys"] = [list(self.keys), None]  # they differ: packing would find out, slowly
@@ -207,7 +207,7 @@ class Table:
             ValueError: a child that was taken over says so, or a file that somebody else wrote.
         """
         try:
-            table = _unwired(data)
+            table = _decode_wire(data)
             sound = _is_sound(table, data)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ValueError(_NO_TABLE) from error
@@ -223,11 +223,11 @@ class Table:
 
     def take(self, index: Array) -> Table:
         """Return the rows at `index`, in that order."""
-        keys = _picked(self.keys, index)
+        keys = _take_texts(self.keys, index)
         return Table(
             keys=keys,
-            files=keys if self.files is self.keys else _picked(self.files, index),
-            **{name: _picked(getattr(self, name), index) for name in _FEW},
+            files=keys if self.files is self.keys else _take_texts(self.files, index),
+            **{name: _take_texts(getattr(self, name), index) for name in _REPETITIVE},
             status=self.status[index],
             nbytes=self.nbytes[index],
             columns={name: Measured(m.values[index], m.present[index]) for name, m in self.columns.items()},
@@ -237,7 +237,7 @@ class Table:
 _NO_TABLE = "rows of another form than datacheck gives them"
 
 
-def _unwired(data: dict[str, Any]) -> Table:
+def _decode_wire(data: dict[str, Any]) -> Table:
     texts = {name: _unpacked(*data["texts"][name]) for name in _TEXTS}
     texts["files"] = texts["files"] or texts["keys"]
     columns = {
@@ -271,7 +271,7 @@ def _is_column(array: Any, count: int, dtype: str, values: range) -> bool:
 
 
 def _has_rows(texts: Sequence[str], count: int) -> bool:
-    if isinstance(texts, Numbered):
+    if isinstance(texts, NumberedKeys):
         heads, numbers = sorted(texts.heads), range(10**12)
         apart = not any(b.startswith(a) for a, b in pairwise(heads))
         distinct = count < 2 or texts.numbers.strides != (0,)  # else a few bytes would make many rows
@@ -293,8 +293,8 @@ def _is_measured(column: Measured, count: int) -> bool:
     )  # fmt: skip
 
 
-def _picked(texts: Sequence[str], index: Array) -> Sequence[str]:
-    return texts.take(index) if isinstance(texts, Texts | Numbered) else [texts[i] for i in index.tolist()]
+def _take_texts(texts: Sequence[str], index: Array) -> Sequence[str]:
+    return texts.take(index) if isinstance(texts, Texts | NumberedKeys) else [texts[i] for i in index.tolist()]
 
 
 def _objects(texts: Sequence[str]) -> Array:
@@ -314,7 +314,7 @@ def _packed(texts: Sequence[str] | Array) -> list[Any]:
 
 
 def _unpacked(texts: list[str], rows: Array | None, numbers: Array | None = None) -> Sequence[str]:
-    return texts if rows is None else Texts(texts, rows) if numbers is None else Numbered(texts, rows, numbers)
+    return texts if rows is None else Texts(texts, rows) if numbers is None else NumberedKeys(texts, rows, numbers)
 
 
 def concatenate(tables: Sequence[Table]) -> Table:
@@ -329,11 +329,11 @@ def concatenate(tables: Sequence[Table]) -> Table:
         return tables[0]
     names = sorted({name for t in tables for name in t.columns})
     sizes = [len(t) for t in tables]
-    keys = Numbered.joined([t.keys for t in tables])
+    keys = NumberedKeys.joined([t.keys for t in tables])
     merged = Table(
         keys=keys,
-        files=keys if all(t.files is t.keys for t in tables) else _joined([t.files for t in tables]),
-        **{name: _joined([getattr(t, name) for t in tables]) for name in _FEW},
+        files=keys if all(t.files is t.keys for t in tables) else _concat_texts([t.files for t in tables]),
+        **{name: _concat_texts([getattr(t, name) for t in tables]) for name in _REPETITIVE},
         status=np.concatenate([t.status for t in tables]) if tables else np.zeros(0, np.int8),
         nbytes=np.concatenate([t.nbytes for t in tables]) if tables else np.zeros(0, np.int64),
         columns={
@@ -342,17 +342,17 @@ def concatenate(tables: Sequence[Table]) -> Table:
     )
     if _in_order(keys):
         return merged
-    order = keys.order() if isinstance(keys, Numbered) else sorted(range(len(merged)), key=keys.__getitem__)
+    order = keys.order() if isinstance(keys, NumberedKeys) else sorted(range(len(merged)), key=keys.__getitem__)
     return merged.take(np.array(order, dtype=np.int64))
 
 
 def _in_order(keys: Sequence[str]) -> bool:
-    if isinstance(keys, Numbered):
+    if isinstance(keys, NumberedKeys):
         return keys.in_order()
     return all(map(operator.le, keys, islice(keys, 1, None)))  # UTF-8 keeps the order of code points
 
 
-def _joined(columns: Sequence[Sequence[str]]) -> Texts:
+def _concat_texts(columns: Sequence[Sequence[str]]) -> Texts:
     """Return columns of texts one after the other as one of them."""
     numbers: dict[str, int] = {}
     parts = []
@@ -367,7 +367,7 @@ def _join(parts: list[tuple[Measured | None, int]]) -> Measured:
     if len({_sort(m) for m in known}) > 1:  # only a child that was taken over says so: of the others nothing is known
         parts = [(m if m is not None and _sort(m) == _sort(known[0]) else None, size) for m, size in parts]
         known = [m for m, _ in parts if m is not None]
-    if len(known) == len(parts) and (alike := _same(known, sum(size for _, size in parts))) is not None:
+    if len(known) == len(parts) and (alike := _shared_column(known, sum(size for _, size in parts))) is not None:
         return alike
     width = max((m.values.shape[1:] for m in known), default=())
     dtype = np.result_type(*{m.values.dtype for m in known}) if known else np.dtype(np.float64)
@@ -390,7 +390,7 @@ def _sort(column: Measured) -> tuple[int, str]:
     return column.values.ndim, "number" if kind in "biuf" else kind
 
 
-def _same(parts: list[Measured], count: int) -> Measured | None:
+def _shared_column(parts: list[Measured], count: int) -> Measured | None:
     """Return a column of parts that each hold one row many times, the same in all of them; None of others."""
     first = parts[0]
     if first.values.strides[:1] != (0,) or any(a.strides[:1] != (0,) for m in parts for a in m):

@@ -47,10 +47,12 @@ def occupied(points: Array, edge: float) -> tuple[Array, Array]:
 
 def _lasts_of(points: Array, edge: float) -> Array:
     """Return of each point, counted from the end, the last one in its voxel, counted from the end."""
-    return lasts(_turned(points, edge).astype(np.int64, copy=False)) if len(points) else np.zeros(0, np.int64)
+    return (
+        last_rows(_reversed_keys(points, edge).astype(np.int64, copy=False)) if len(points) else np.zeros(0, np.int64)
+    )
 
 
-def _turned(points: Array, edge: float) -> Array:
+def _reversed_keys(points: Array, edge: float) -> Array:
     """Return one number per point, the last point first, equal for those in one voxel."""
     keys = _keys(points, edge)
     return np.ascontiguousarray((_numbers(cells(points, edge)) if keys is None else keys)[::-1])
@@ -104,7 +106,7 @@ _STRIP = 1 << 14  # rows that stay in the cache of a core while they are worked 
 _LONG = 1 << 15  # such rows, where few arrays are at work
 
 
-def lasts(keys: Array) -> Array:
+def last_rows(keys: Array) -> Array:
     """Return of each row the last row with the same key.
 
     Shapes:
@@ -117,14 +119,14 @@ def lasts(keys: Array) -> Array:
     """
     keys = np.ascontiguousarray(keys).view(np.uint64)
     if len(keys) <= _BAND:
-        return _lasts(keys)
+        return _hash_last_rows(keys)
     found = np.empty(len(keys), np.int64)
     for rows in _bands(keys):
-        found[rows] = rows[_lasts(keys[rows])]
+        found[rows] = rows[_hash_last_rows(keys[rows])]
     return found
 
 
-def finals(keys: Array) -> Array:
+def are_last(keys: Array) -> Array:
     """Tell of each row whether no later one has the same key.
 
     Shapes:
@@ -133,10 +135,10 @@ def finals(keys: Array) -> Array:
     """
     keys = np.ascontiguousarray(keys).view(f"u{keys.dtype.itemsize}")
     if len(keys) <= _BAND:
-        return _finals(keys)
+        return _hash_are_last(keys)
     found = np.empty(len(keys), bool)
     for rows in _bands(keys):
-        found[rows] = _finals(keys[rows])
+        found[rows] = _hash_are_last(keys[rows])
     return found
 
 
@@ -147,37 +149,37 @@ def _bands(keys: Array) -> Iterator[Array]:
     return (np.flatnonzero(band == number) for number in range(bands))
 
 
-def _lasts(keys: Array) -> Array:
-    met, other, lost = _met(keys, _ODD[0])
+def _hash_last_rows(keys: Array) -> Array:
+    met, other, lost = _probe(keys, _ODD[0])
     found: Array = met.astype(np.int64)
     rows = other[lost]
     for odd in _ODD[1:]:
         if not len(rows):
             return found
-        met, other, lost = _met(keys[rows], odd)
+        met, other, lost = _probe(keys[rows], odd)
         found[rows] = rows[met]
         rows = rows[other[lost]]
-    found[rows] = rows[_sorted(keys[rows])]
+    found[rows] = rows[_sort_last_rows(keys[rows])]
     return found
 
 
-def _finals(keys: Array) -> Array:
-    _, other, lost = _met(keys, _ODD[0])
+def _hash_are_last(keys: Array) -> Array:
+    _, other, lost = _probe(keys, _ODD[0])
     found: Array = np.ones(len(keys), bool)
     found[other] = False
     rows = other[lost]
     for odd in _ODD[1:]:
         if not len(rows):
             return found
-        _, other, lost = _met(keys[rows], odd)
+        _, other, lost = _probe(keys[rows], odd)
         found[rows] = True
         found[rows[other]] = False
         rows = rows[other[lost]]
-    found[rows] = _sorted(keys[rows]) == np.arange(len(rows))
+    found[rows] = _sort_last_rows(keys[rows]) == np.arange(len(rows))
     return found
 
 
-def _sorted(keys: Array) -> Array:
+def _sort_last_rows(keys: Array) -> Array:
     """Return of each row the last row with the same key, by sorting."""
     order = np.argsort(keys, kind="stable")
     along = keys[order]
@@ -187,7 +189,7 @@ def _sorted(keys: Array) -> Array:
     return found
 
 
-def _met(keys: Array, odd: np.uint64) -> tuple[Array, Array, Array]:
+def _probe(keys: Array, odd: np.uint64) -> tuple[Array, Array, Array]:
     """Return of each row the last one of the same slot, the rows of which that is another, and which of them lost it.
 
     Those lost it whose key is not that of the last.
@@ -212,7 +214,7 @@ def _met(keys: Array, odd: np.uint64) -> tuple[Array, Array, Array]:
 _PART = 8  # one voxel in so many is looked at for those that have plenty
 
 
-def deciding(points: Array, edge: float, owner: Array, size: Array, first: Array, enough: int) -> Array:
+def deciding_rows(points: Array, edge: float, owner: Array, size: Array, first: Array, enough: int) -> Array:
     """Return representatives that tell of each owner how many it has, up to `enough`, and which is its first.
 
     Shapes:
@@ -238,8 +240,8 @@ def deciding(points: Array, edge: float, owner: Array, size: Array, first: Array
         if size[doubt].any():
             mine = np.concatenate([[False], doubt]).take(owner)
             wanted[_hashed(keys[mine], _ODD[-1], 16)] = True
-        rows = _of_bins(keys, wanted)
-        kept: Array = rows[finals(keys.take(rows[::-1]))[::-1]]
+        rows = _rows_in_bins(keys, wanted)
+        kept: Array = rows[are_last(keys.take(rows[::-1]))[::-1]]
         found = np.bincount(owner.take(kept), minlength=len(size) + 1)[1:]
         there = np.zeros(len(keys) + 1, bool)
         there[kept] = True
@@ -249,7 +251,7 @@ def deciding(points: Array, edge: float, owner: Array, size: Array, first: Array
         doubt |= more
 
 
-def _of_bins(keys: Array, wanted: Array) -> Array:
+def _rows_in_bins(keys: Array, wanted: Array) -> Array:
     """Return the rows whose key is in one of the bins that are wanted, ascending."""
     found: Array = np.empty(len(keys), bool)
     for start in range(0, len(keys), _LONG):
@@ -279,4 +281,4 @@ def representatives(points: Array, edge: float) -> Array:
     """
     if len(points) == 0:
         return np.zeros(0, np.int64)
-    return np.flatnonzero(np.ascontiguousarray(finals(_turned(points, edge))[::-1]))
+    return np.flatnonzero(np.ascontiguousarray(are_last(_reversed_keys(points, edge))[::-1]))

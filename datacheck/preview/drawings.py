@@ -17,12 +17,21 @@ import numpy as np
 
 from datacheck.errors import MissingDependencyError
 from datacheck.plugins import require
-from datacheck.preview.numbers import Array, UnfitError, base64_of, floats, numeric, short, shown, thinned
-from datacheck.rules.base import counted
+from datacheck.preview.numbers import (
+    Array,
+    NotDrawableError,
+    base64_of,
+    floats,
+    number_text,
+    numeric,
+    rounded,
+    spread_indices,
+)
+from datacheck.rules.base import pluralize
 from datacheck.rules.series import time_field
 from datacheck.schema.model import Schema
 
-MOST = 2048
+MAX_POINTS = 2048
 _LABELS = 12  # colours that can be told apart; the rarest labels share the last one
 _AXES = "xyz"
 
@@ -49,7 +58,7 @@ class Colour:
 
 
 def cloud(
-    value: object, unit: str = "", up: str | None = None, colour: Colour | None = None, most: int = MOST
+    value: object, unit: str = "", up: str | None = None, colour: Colour | None = None, most: int = MAX_POINTS
 ) -> dict[str, Any]:
     """Return the preview of a cloud.
 
@@ -68,23 +77,23 @@ def cloud(
     points = numeric(value)
     if points.ndim != 2 or points.shape[1] != 3:
         msg = f"has shape {list(points.shape)}; points are [P, 3]"
-        raise UnfitError(msg)
+        raise NotDrawableError(msg)
     if not len(points):
         msg = "has no point"
-        raise UnfitError(msg)
+        raise NotDrawableError(msg)
     finite = np.isfinite(points).all(axis=1)
     places = np.flatnonzero(finite)
     if not len(places):
         msg = f"has {len(points):,} points, none of them finite"
-        raise UnfitError(msg)
+        raise NotDrawableError(msg)
     whole = points if len(places) == len(points) else points[places]
     low, high = floats(whole.min(axis=0)), floats(whole.max(axis=0))
-    chosen = places[thinned(len(places), most)]
+    chosen = places[spread_indices(len(places), most)]
     kept = quantised(floats(points[chosen]), low, high)
     made = {
         "kind": "cloud", "points": len(points), "shown": len(chosen), "unfinite": len(points) - len(places),
         "box": [low.tolist(), high.tolist()], "unit": unit, "up": up or "z",
-        "xyz": base64_of(kept), "colour": _coloured(colour, len(points), chosen),
+        "xyz": base64_of(kept), "colour": _point_colours(colour, len(points), chosen),
     }  # fmt: skip
     return made | {"about": _about(made, low, high)}
 
@@ -97,16 +106,16 @@ def quantised(points: Array, low: Array, high: Array) -> Array:
     return numbers
 
 
-def _coloured(colour: Colour | None, points: int, chosen: Array) -> dict[str, Any]:
+def _point_colours(colour: Colour | None, points: int, chosen: Array) -> dict[str, Any]:
     if colour is None or colour.values.dtype.kind not in "biuf" or len(colour.values) != points:
         return {"by": "height"}
     values = colour.values
     if values.ndim == 2 and values.shape[1] == 3:
-        return {"by": "rgb", "name": colour.name, "rgb": base64_of(_bytes(values, chosen))}
+        return {"by": "rgb", "name": colour.name, "rgb": base64_of(_rgb_bytes(values, chosen))}
     if values.ndim != 1:
         return {"by": "height"}
     labels, counts = np.unique(values, return_counts=True)
-    odd = _odd(labels, colour)
+    odd = _undeclared_labels(labels, colour)
     order = np.lexsort((-counts, ~odd))  # a label that should not be there is what is looked for
     kept = order if len(labels) <= _LABELS else order[: _LABELS - 1]
     number = np.full(len(labels), len(kept), np.uint8)
@@ -120,7 +129,7 @@ def _coloured(colour: Colour | None, points: int, chosen: Array) -> dict[str, An
     }  # fmt: skip
 
 
-def _odd(labels: Array, colour: Colour) -> Array:
+def _undeclared_labels(labels: Array, colour: Colour) -> Array:
     """Return which labels the schema does not know: bool (labels)."""
     if colour.declared is None:
         return np.zeros(len(labels), bool)
@@ -134,7 +143,7 @@ def _label(value: Any, colour: Colour) -> str:
     return text + (" (ignored)" if value in colour.ignored else "")
 
 
-def _bytes(values: Array, chosen: Array) -> Array:
+def _rgb_bytes(values: Array, chosen: Array) -> Array:
     """Return red, green and blue as uint8: shares of 1 or of 255, whichever the values look like."""
     part = floats(values[chosen])
     known = part[np.isfinite(part)]
@@ -146,9 +155,9 @@ def _bytes(values: Array, chosen: Array) -> Array:
 
 def _about(made: dict[str, Any], low: Array, high: Array) -> str:
     with np.errstate(over="ignore"):
-        edges = " x ".join(shown(float(edge)) for edge in high - low)
-    corner = ", ".join(f"{axis} from {shown(float(at))}" for axis, at in zip(_AXES, low, strict=True))
-    parts = [counted(made["points"], "point"), f"{edges} {made['unit'] or '(no unit declared)'} ({corner})"]
+        edges = " x ".join(number_text(float(edge)) for edge in high - low)
+    corner = ", ".join(f"{axis} from {number_text(float(at))}" for axis, at in zip(_AXES, low, strict=True))
+    parts = [pluralize(made["points"], "point"), f"{edges} {made['unit'] or '(no unit declared)'} ({corner})"]
     if made["shown"] < made["points"] - made["unfinite"]:
         parts.insert(1, f"{made['shown']:,} drawn")
     if made["unfinite"]:
@@ -180,22 +189,22 @@ def timeline(value: object, names: Sequence[str] = (), unit: str = "", fps: floa
     values = numeric(value)
     if not values.ndim or not values.size:
         msg = f"has shape {list(values.shape)}: no step to draw"
-        raise UnfitError(msg)
+        raise NotDrawableError(msg)
     flat = values.reshape(len(values), prod(values.shape[1:]))
-    dims = [_dimension(flat[:, n], _name(names, n)) for n in range(min(flat.shape[1], DIMENSIONS))]
+    dims = [_dimension(flat[:, n], _dimension_name(names, n)) for n in range(min(flat.shape[1], DIMENSIONS))]
     unfinite = sum(dim["unfinite"] for dim in dims)
-    said = [counted(len(flat), "step"), counted(flat.shape[1], "dimension")]
+    said = [pluralize(len(flat), "step"), pluralize(flat.shape[1], "dimension")]
     if flat.shape[1] > DIMENSIONS:
         said.append(f"the first {DIMENSIONS} are drawn")
     if unfinite:
-        said.append(f"{counted(unfinite, 'value')} not finite and not drawn")
+        said.append(f"{pluralize(unfinite, 'value')} not finite and not drawn")
     return {
         "kind": "timeline", "steps": len(flat), "fps": fps, "unit": unit, "dims": dims, "all_dims": flat.shape[1],
         "about": f"Timeline: {'; '.join(said)}.",
     }  # fmt: skip
 
 
-def with_ranges(pictures: Sequence[dict[str, Any]], kept: object, schema: Schema) -> None:
+def mark_trained_ranges(pictures: Sequence[dict[str, Any]], kept: object, schema: Schema) -> None:
     """Write into the timelines of a sample which of its steps are to be trained on.
 
     Args:
@@ -206,13 +215,13 @@ def with_ranges(pictures: Sequence[dict[str, Any]], kept: object, schema: Schema
     axis = schema.spec(time_field(schema)).ragged
     if not isinstance(kept, list):
         return
-    joined = _joined(kept)
+    joined = _merged_ranges(kept)
     for one in pictures:
         if one["kind"] == "timeline" and schema.spec(one["field"]).ragged == axis:
-            _mark(one, joined, one["steps"])
+            _mark_ranges(one, joined, one["steps"])
 
 
-def _joined(kept: Iterable[Any]) -> list[list[int]]:
+def _merged_ranges(kept: Iterable[Any]) -> list[list[int]]:
     """Return ranges in order, of which none meets the next."""
     joined: list[list[int]] = []
     for first, stop in sorted((max(0, first), stop) for first, stop in kept):
@@ -223,7 +232,7 @@ def _joined(kept: Iterable[Any]) -> list[list[int]]:
     return joined
 
 
-def _mark(one: dict[str, Any], joined: Sequence[list[int]], steps: int) -> None:
+def _mark_ranges(one: dict[str, Any], joined: Sequence[list[int]], steps: int) -> None:
     count = bisect_left(joined, [steps])
     if count > RANGES:
         one["about"] += f" Steps not to be trained on are not shaded: valid.json has {count:,} ranges."
@@ -240,24 +249,24 @@ def names_of(schema: Schema, name: str) -> list[str]:
     return names
 
 
-def _name(names: Sequence[str], number: int) -> str:
+def _dimension_name(names: Sequence[str], number: int) -> str:
     return names[number] if number < len(names) else str(number)
 
 
 def _dimension(values: Array, name: str) -> dict[str, Any]:
     kept = floats(values)
     finite = np.isfinite(kept)
-    places = _places(kept, finite)
+    places = _drawn_steps(kept, finite)
     low, high = (kept[finite].min(), kept[finite].max()) if finite.any() else (np.nan, np.nan)
     with np.errstate(over="ignore"):
         span = float(high - low)
     return {
-        "name": name, "at": places.tolist(), "values": [short(v, span) for v in kept[places]],
-        "low": short(low, span), "high": short(high, span), "unfinite": int((~finite).sum()),
+        "name": name, "at": places.tolist(), "values": [rounded(v, span) for v in kept[places]],
+        "low": rounded(low, span), "high": rounded(high, span), "unfinite": int((~finite).sum()),
     }  # fmt: skip
 
 
-def _places(values: Array, finite: Array) -> Array:
+def _drawn_steps(values: Array, finite: Array) -> Array:
     """Return which steps to draw: of each of 100 equal parts the lowest and the highest value, in their order.
 
     Notes:
@@ -276,7 +285,7 @@ def _places(values: Array, finite: Array) -> Array:
 SIDE = 160
 FRAMES = 6
 _STRIDE = 10  # averaged over at most so many pixels a side; of larger images some are left out before
-_SMALL = 6_000  # bytes up to which a PNG stays one
+_MAX_PNG_BYTES = 6_000  # bytes up to which a PNG stays one
 
 
 def image(value: object, *, flip: bool = False) -> dict[str, Any]:
@@ -294,7 +303,7 @@ def image(value: object, *, flip: bool = False) -> dict[str, Any]:
     pixels, said = _pixels(numeric(value), flip=flip)
     height, width = pixels.shape[:2]
     return {
-        "kind": "image", "url": encoded(pixels), "width": width, "height": height,
+        "kind": "image", "url": data_url(pixels), "width": width, "height": height,
         "about": f"Image: {'; '.join(said)}.",
     }  # fmt: skip
 
@@ -315,16 +324,16 @@ def film(value: object, *, flip: bool = False, fps: float | None = None) -> dict
     frames = numeric(value)
     if frames.ndim not in {3, 4} or not len(frames):
         msg = f"has shape {list(frames.shape)}; films are [T, H, W, C] with a frame and more"
-        raise UnfitError(msg)
+        raise NotDrawableError(msg)
     places = np.unique(np.linspace(0, len(frames) - 1, min(FRAMES, len(frames))).round().astype(np.int64)).tolist()
     made = [_pixels(frames[place], flip=flip) for place in places]
     height, width = made[0][0].shape[:2]
     about = [f"{len(made)} of {len(frames):,} frames", *made[0][1]]
     if fps:
-        about.insert(1, f"{shown(len(frames) / fps)} s")
+        about.insert(1, f"{number_text(len(frames) / fps)} s")
     return {
         "kind": "film", "of": len(frames), "fps": fps, "width": width, "height": height,
-        "frames": [{"at": place, "url": encoded(pixels)} for place, (pixels, _) in zip(places, made, strict=True)],
+        "frames": [{"at": place, "url": data_url(pixels)} for place, (pixels, _) in zip(places, made, strict=True)],
         "about": f"Film: {'; '.join(about)}.",
     }  # fmt: skip
 
@@ -338,7 +347,7 @@ def _pixels(values: Array, *, flip: bool) -> tuple[Array, list[str]]:
         values = values.transpose(1, 2, 0)
     if values.ndim != 3 or values.shape[2] not in {1, 2, 3, 4} or not values.size:
         msg = f"has shape {shape}; images are [H, W] or [H, W, 1 to 4], not empty"
-        raise UnfitError(msg)
+        raise NotDrawableError(msg)
     said = [f"{values.shape[1]:,} x {values.shape[0]:,} pixels"]
     values = values[..., : 3 if values.shape[2] >= 3 else 1]  # without what is not colour
     if flip:
@@ -346,18 +355,18 @@ def _pixels(values: Array, *, flip: bool) -> tuple[Array, list[str]]:
         said.append("stored bottom row first, shown upright")
     step = max(1, math.ceil(max(values.shape[:2]) / (SIDE * _STRIDE)))
     part = values[::step, ::step]
-    low, high = _range(part, said)
+    low, high = _black_and_white(part, said)
     levels = floats(part)
     bad = ~np.isfinite(levels)
     if bad.any():
         said.append(f"{bad.mean():.2%} of the values not finite, drawn black")
     with np.errstate(over="ignore"):
         share = np.clip((np.where(bad, low, levels) / 2 - low / 2) / max(high / 2 - low / 2, 1e-300), 0, 1)
-    small = _shrunk(share * 255)
+    small = _downscaled(share * 255)
     return np.rint(small).astype(np.uint8), said
 
 
-def _range(values: Array, said: list[str]) -> tuple[float, float]:
+def _black_and_white(values: Array, said: list[str]) -> tuple[float, float]:
     """Return what is drawn black and what white."""
     if values.dtype == np.uint8:
         return 0.0, 255.0
@@ -367,15 +376,15 @@ def _range(values: Array, said: list[str]) -> tuple[float, float]:
     known = levels[np.isfinite(levels)]
     if not known.size:
         msg = "has no finite pixel"
-        raise UnfitError(msg)
+        raise NotDrawableError(msg)
     low, high = float(known.min()), float(known.max())
     if values.dtype.kind == "f" and low >= 0 and high <= 1:
         return 0.0, 1.0
-    said.append(f"black is {shown(low)}, white {shown(high)}")
+    said.append(f"black is {number_text(low)}, white {number_text(high)}")
     return low, high
 
 
-def _shrunk(values: Array) -> Array:
+def _downscaled(values: Array) -> Array:
     """Return the means of blocks, so that no side is longer than 160."""
     longest = max(values.shape[:2])
     for axis in (0, 1) if longest > SIDE else ():
@@ -391,10 +400,10 @@ def _shrunk(values: Array) -> Array:
 # ------------------------------------------------------------------------------------------------- files
 
 
-def encoded(pixels: Array) -> str:
+def data_url(pixels: Array) -> str:
     """Return an image as a data URL: a PNG, or a JPEG where that is much smaller and Pillow is there."""
     data = png(pixels)
-    if len(data) > _SMALL:
+    if len(data) > _MAX_PNG_BYTES:
         try:
             pillow = require("PIL.Image", "images")
         except MissingDependencyError:

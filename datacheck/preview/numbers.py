@@ -13,7 +13,7 @@ Array = np.ndarray[Any, Any]
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-class UnfitError(Exception):
+class NotDrawableError(Exception):
     """There is nothing to draw; the message says why, as the end of a sentence about the field."""
 
 
@@ -25,10 +25,10 @@ def numeric(value: object) -> Array:
     """
     if not isinstance(value, np.ndarray):
         msg = f"holds {type(value).__name__}, no array of numbers"
-        raise UnfitError(msg)
+        raise NotDrawableError(msg)
     if value.dtype.kind not in "biuf":
         msg = f"holds values of type {value.dtype}, no plain numbers"
-        raise UnfitError(msg)
+        raise NotDrawableError(msg)
     return value
 
 
@@ -38,7 +38,7 @@ def floats(values: Array) -> Array:
         return np.asarray(values, dtype=np.float64)
 
 
-def thinned(count: int, most: int) -> Array:
+def spread_indices(count: int, most: int) -> Array:
     """Return at most `most` of `count` places: int64, rising, the same each time.
 
     Notes:
@@ -54,7 +54,7 @@ def thinned(count: int, most: int) -> Array:
     return edges[:-1] + mixed.astype(np.int64) % sizes
 
 
-def short(value: float, span: float = 0.0) -> float | None:
+def rounded(value: float, span: float = 0.0) -> float | None:
     """Return a number with five significant digits, None for one that JSON cannot hold.
 
     Args:
@@ -74,12 +74,12 @@ def base64_of(values: Array) -> str:
     return base64.b64encode(np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<")).tobytes()).decode()
 
 
-def shown(value: float) -> str:
+def number_text(value: float) -> str:
     """Return a number as a person writes it."""
     return f"{value:.4g}"
 
 
-def spelled(text: str, most: int) -> tuple[str, int]:
+def truncated_text(text: str, most: int) -> tuple[str, int]:
     """Return the beginning of a text that JSON can hold, and how many characters were left out."""
     kept = text[:most].encode("utf-8", "backslashreplace").decode()
     return kept[:most], max(0, len(text) - most)

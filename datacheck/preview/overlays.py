@@ -12,14 +12,14 @@ import numpy as np
 
 from datacheck.model.rotation import matrices, wxyz
 from datacheck.model.sample import Column
-from datacheck.preview.numbers import Array, UnfitError, floats, numeric, short, shown
-from datacheck.rules.base import counted
+from datacheck.preview.numbers import Array, NotDrawableError, floats, number_text, numeric, rounded
+from datacheck.rules.base import pluralize
 from datacheck.rules.placement import FRAMES, READINGS, Signs, cameras, inside
 from datacheck.rules.skeletons import SKELETONS, Skeleton
 from datacheck.schema.model import FieldSpec, Schema
 
-_HAND = 21
-_MOST = 512
+_HAND_JOINTS = 21
+_MAX_JOINTS = 512
 
 
 class Pose(NamedTuple):
@@ -65,7 +65,7 @@ def pose(value: object, name: str | None) -> Pose:
     finite = np.asarray(np.isfinite(joints).all(axis=1))
     if not finite.any():
         msg = f"has {len(joints)} joints, none of them finite"
-        raise UnfitError(msg)
+        raise NotDrawableError(msg)
     return Pose(joints, finite, *_bones(joints, finite, name), moment)
 
 
@@ -88,7 +88,7 @@ def skeleton(value: object, name: str | None = None, unit: str = "", up: str | N
     low, high = joints[finite].min(axis=0), joints[finite].max(axis=0)
     with np.errstate(over="ignore"):
         span = float((high - low).max())
-    kept = [[short(v, span) for v in joint] if fine else None for joint, fine in zip(joints, finite, strict=True)]
+    kept = [[rounded(v, span) for v in joint] if fine else None for joint, fine in zip(joints, finite, strict=True)]
     made = {
         "kind": "skeleton", "unit": unit, "up": up or "z", "box": [low.tolist(), high.tolist()],
         "joints": kept, "chains": posed.chains,
@@ -105,9 +105,9 @@ def _joints(values: Array) -> tuple[Array, str]:
         values, moment = values[place], f"step {place:,} of {len(values):,}"
     if values.ndim == 1 and len(values) == 3:
         values = values[None]
-    if values.ndim != 2 or values.shape[1] not in {2, 3} or not 0 < len(values) <= _MOST:
-        msg = f"has shape {list(values.shape)}; joints are [J, 3], at most {_MOST}"
-        raise UnfitError(msg)
+    if values.ndim != 2 or values.shape[1] not in {2, 3} or not 0 < len(values) <= _MAX_JOINTS:
+        msg = f"has shape {list(values.shape)}; joints are [J, 3], at most {_MAX_JOINTS}"
+        raise NotDrawableError(msg)
     made = np.zeros((len(values), 3))
     made[:, : values.shape[1]] = floats(values)
     return made, moment
@@ -118,7 +118,7 @@ def _bones(joints: Array, finite: Array, name: str | None) -> tuple[Skeleton | N
     known = SKELETONS.get(name or "")
     if known is not None:
         return (known, False) if known.joints == len(joints) else (None, False)
-    if name is not None or len(joints) != _HAND or not finite.all():
+    if name is not None or len(joints) != _HAND_JOINTS or not finite.all():
         return None, False
 
     def length(one: Skeleton) -> float:
@@ -131,7 +131,7 @@ def _bones(joints: Array, finite: Array, name: str | None) -> tuple[Skeleton | N
 
 def _about(made: dict[str, Any], moment: str, low: Array, high: Array) -> str:
     with np.errstate(over="ignore"):
-        edges = " x ".join(shown(float(edge)) for edge in high - low)
+        edges = " x ".join(number_text(float(edge)) for edge in high - low)
     count = len(made["joints"])
     parts = [f"{count} {'joint' if count == 1 else 'joints'}", f"{edges} {made['unit'] or '(no unit declared)'}"]
     if moment:
@@ -147,7 +147,7 @@ def _about(made: dict[str, Any], moment: str, low: Array, high: Array) -> str:
     return f"Skeleton: {'; '.join(parts)}."
 
 
-def beside(spec: FieldSpec, fields: Mapping[str, Any], schema: Schema) -> tuple[str, Array] | None:
+def near_points(spec: FieldSpec, fields: Mapping[str, Any], schema: Schema) -> tuple[str, Array] | None:
     """Return the name and the points, float64 (points, 3), of what a field is to be near to.
 
     Args:
@@ -169,14 +169,14 @@ def beside(spec: FieldSpec, fields: Mapping[str, Any], schema: Schema) -> tuple[
         if name == spec.near:
             return name, floats(points)
         if told.posed_by == pose:
-            motion = _motion(pose, fields.get(pose), schema)
+            motion = _pose_motion(pose, fields.get(pose), schema)
             if motion is not None and np.isfinite(motion[0]).all():
                 turn, place = motion
                 return name, np.einsum("ij,pj->pi", turn, floats(points) * (told.scale or 1.0)) + place
     return None
 
 
-def _motion(name: str, value: Any, schema: Schema) -> tuple[Array, Array] | None:
+def _pose_motion(name: str, value: Any, schema: Schema) -> tuple[Array, Array] | None:
     """Return the rotation (3, 3) and the place (3) of a pose of place and quaternion, or of a matrix [4, 4]."""
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "iuf":
         return None
@@ -217,14 +217,14 @@ def projection(value: Array, camera: object, spec: FieldSpec) -> dict[str, Any]:
     """
     found = pose(value, spec.skeleton)
     joints = np.where(found.finite[:, None], found.joints, np.nan)
-    lens = _lens(camera, spec.intrinsics or "", len(value) if found.moment else 1)
+    lens = _camera_values(camera, spec.intrinsics or "", len(value) if found.moment else 1)
     frame, size = spec.frame or "", spec.image_size or (0, 0)
     own = FRAMES[frame]
     seen = inside(joints.T, lens, size)
     within = {signs: int(mask.sum()) for signs, mask in zip(READINGS, seen, strict=True)}
     other = max(READINGS, key=lambda signs: (within[signs], signs in FRAMES.values()))
     count, unseen = int(found.finite.sum()), int((own[2] * joints[:, 2] <= 0).sum())
-    said = [f"{within[own]:,} of {counted(count, 'joint')} within {size[0]:,} x {size[1]:,} pixels"]
+    said = [f"{within[own]:,} of {pluralize(count, 'joint')} within {size[0]:,} x {size[1]:,} pixels"]
     if found.moment:
         said.insert(0, found.moment)
     if unseen:
@@ -233,30 +233,30 @@ def projection(value: Array, camera: object, spec: FieldSpec) -> dict[str, Any]:
         said.append(f"{len(joints) - count:,} not finite")
     said.append(f"by {spec.intrinsics} and {frame}")
     made: dict[str, Any] = {
-        "kind": "projection", "size": [*size], "pixels": _drawn(joints, lens, size, own), "chains": found.chains,
+        "kind": "projection", "size": [*size], "pixels": _pixels(joints, lens, size, own), "chains": found.chains,
         "other": None,
     }  # fmt: skip
     if 2 * within[own] < count < 2 * within[other]:
-        name = _turned(own, other)
-        made["other"] = {"name": name, "pixels": _drawn(joints, lens, size, other)}
+        name = _axes_name(own, other)
+        made["other"] = {"name": name, "pixels": _pixels(joints, lens, size, other)}
         said.append(f"{name} {within[other]:,} would be")
     return made | {"about": f"Projected: {'; '.join(said)}."}
 
 
-def _lens(camera: object, name: str, steps: int) -> Array:
+def _camera_values(camera: object, name: str, steps: int) -> Array:
     """Return fx, fy, cx, cy, of as many cameras as steps those of the middle one."""
     if isinstance(camera, np.ndarray) and camera.ndim and camera.dtype.kind in "iuf":
         found, known = cameras(Column(camera, np.array([len(camera)])), step=steps // 2, steps=steps)
         if known.all() and (found[0, :2] > 0).all():
             return np.asarray(found[0])
         if known.all():
-            msg = f"has a camera in {name} of focal lengths {' and '.join(map(shown, found[0, :2]))}, not above 0"
-            raise UnfitError(msg)
+            msg = f"has a camera in {name} of focal lengths {' and '.join(map(number_text, found[0, :2]))}, not above 0"
+            raise NotDrawableError(msg)
     msg = f"has no finite camera in {name}"
-    raise UnfitError(msg)
+    raise NotDrawableError(msg)
 
 
-def _drawn(joints: Array, lens: Array, size: tuple[int, int], signs: Signs) -> list[list[float] | None]:
+def _pixels(joints: Array, lens: Array, size: tuple[int, int], signs: Signs) -> list[list[float] | None]:
     """Return the pixels of joints, None where one is not in front of the camera."""
     (fx, fy, cx, cy), (x, y, z), middle = lens, (joints * signs).T, np.array(size) / 2
     away = np.stack([cx + fx * x / z, cy + fy * y / z], axis=1) - middle
@@ -265,7 +265,7 @@ def _drawn(joints: Array, lens: Array, size: tuple[int, int], signs: Signs) -> l
     return [place if fine else None for place, fine in zip(near.tolist(), known, strict=True)]
 
 
-def _turned(own: Signs, other: Signs) -> str:
+def _axes_name(own: Signs, other: Signs) -> str:
     """Return by what name the reader knows other axes: of a frame, or which of them are reversed."""
     frame = next((name for name, signs in FRAMES.items() if signs == other), "")
     axes = [axis for axis, a, b in zip("xyz", own, other, strict=True) if a != b]
@@ -273,18 +273,18 @@ def _turned(own: Signs, other: Signs) -> str:
 
 
 LEAST, WORST = 5, 6  # fit samples that make a mean; samples that are laid over it
-_JOINTS = 3  # finite ones beside the root of which one knows how they are turned
+_MIN_FINITE_JOINTS = 3  # finite ones beside the root of which one knows how they are turned
 _LARGEST, _SMALLEST = 1e50, 1e-20  # of coordinates, of sizes: their squares and quotients are numbers still
-_FACTOR = 3.0  # what is so much larger or smaller than the mean is drawn at its size
-_ASTRAY = 4.0  # of the median distance to the root: joints so far off do not turn the others
+_MAX_SIZE_RATIO = 3.0  # what is so much larger or smaller than the mean is drawn at its size
+_OUTLIER_DISTANCE = 4.0  # of the median distance to the root: joints so far off do not turn the others
 _CENTRED = 1e-9  # of the largest coordinate: a middle so near the root lies in no direction from it
-_ANY = 0.5  # of a direction of length 1
+_MIN_BREADTH = 0.5  # of a direction of length 1
 _MIRROR = np.array([-1.0, 1.0, 1.0])
-_BEHIND = np.array([-1.0, 1.0, -1.0])
+_FROM_BEHIND = np.array([-1.0, 1.0, -1.0])
 _MIRRORED = 0.5  # of the distance, from where on a mirror image fits clearly better
 
 
-class Posed(NamedTuple):
+class FailingPose(NamedTuple):
     """The joints of a failing sample, float64 (joints, 3), as they were read, its round among the worst, its rule.
 
     Args:
@@ -300,7 +300,7 @@ class Posed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Mean:
+class MeanPose:
     """The mean of fit samples: root at the origin, its middle above that along y, its breadth along x.
 
     Shapes:
@@ -331,7 +331,7 @@ class Mean:
         return float(np.abs(self.joints).max())
 
 
-def overlay(fit: Sequence[Array], worst: Sequence[Posed], skeleton: str | None, unit: str) -> dict[str, Any]:
+def overlay(fit: Sequence[Array], worst: Sequence[FailingPose], skeleton: str | None, unit: str) -> dict[str, Any]:
     """Return the mean of fit samples and the worst ones laid over it, as JSON values.
 
     Args:
@@ -342,18 +342,18 @@ def overlay(fit: Sequence[Array], worst: Sequence[Posed], skeleton: str | None, 
 
     Returns:
         ``joints``, ``spread``, ``fit`` (how many), ``fit_mirrored`` (of how many a mirror image is nearer),
-        ``chains``, ``worst`` (see `_laid`), ``left_out`` (why which are not among them).
+        ``chains``, ``worst`` (see `_overlaid_pose`), ``left_out`` (why which are not among them).
 
     Raises:
         UnfitError: too few fit samples can be laid over one another.
     """
-    mean, lacking = _mean(fit, skeleton)
-    seen = _BEHIND if unit == "px" and not mean.joints[:, 2].any() else 1.0  # with y down, as in an image
+    mean, lacking = _mean_pose(fit, skeleton)
+    seen = _FROM_BEHIND if unit == "px" and not mean.joints[:, 2].any() else 1.0  # with y down, as in an image
     laid, unlaid = [], Counter[str]()
     for one in worst:
         try:
-            laid.append((one.round, _laid(one, mean, seen)))
-        except UnfitError as error:
+            laid.append((one.round, _overlaid_pose(one, mean, seen)))
+        except NotDrawableError as error:
             unlaid[str(error)] += 1
     laid.sort(key=lambda pair: (pair[0], -pair[1]["rms"]))
     return {
@@ -362,51 +362,51 @@ def overlay(fit: Sequence[Array], worst: Sequence[Posed], skeleton: str | None, 
         "spread": [_distance(value, mean) for value in mean.spread.tolist()],
         "chains": mean.chains, "skeleton": mean.skeleton, "guessed": mean.guessed,
         "worst": [one for _, one in laid[:WORST]],
-        "left_out": [*_said(lacking, "fit sample"), *_said(unlaid, "failing sample")],
+        "left_out": [*_reason_lines(lacking, "fit sample"), *_reason_lines(unlaid, "failing sample")],
     }  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------------------------- mean
 
 
-def _mean(fit: Sequence[Array], skeleton: str | None) -> tuple[Mean, Counter[str]]:
+def _mean_pose(fit: Sequence[Array], skeleton: str | None) -> tuple[MeanPose, Counter[str]]:
     """Return the mean of the samples of which most have as many joints, and why others are not in it."""
     lacking, known = Counter[str](), []
     usual = Counter(len(one) for one in fit).most_common(1)
     for one in fit:
         try:
-            known.append(_rooted(one, usual[0][0], whole=True))
-        except UnfitError as error:
+            known.append(_root_centred(one, usual[0][0], whole=True))
+        except NotDrawableError as error:
             lacking[str(error)] += 1
     if len(known) < LEAST:
-        told = "; ".join(_said(lacking, "fit sample"))
-        msg = f"{counted(len(known), 'fit sample')} to take the mean of, {LEAST} are needed{told and f' ({told})'}"
-        raise UnfitError(msg)
+        told = "; ".join(_reason_lines(lacking, "fit sample"))
+        msg = f"{pluralize(len(known), 'fit sample')} to take the mean of, {LEAST} are needed{told and f' ({told})'}"
+        raise NotDrawableError(msg)
     poses = np.stack(known)
     mean = poses[0]
     for _ in range(2):  # rounds of generalized Procrustes analysis
-        mean = turned(poses, mean).mean(axis=0)
-    mean = mean @ _axes(mean)
-    off, other = (np.square(turned(each, mean) - mean).sum(axis=2) for each in (poses, poses * _MIRROR))
+        mean = aligned(poses, mean).mean(axis=0)
+    mean = mean @ _upright_rotation(mean)
+    off, other = (np.square(aligned(each, mean) - mean).sum(axis=2) for each in (poses, poses * _MIRROR))
     spread = np.sqrt(off.mean(axis=0))
     posed = pose(mean, skeleton)
     lengths = _lengths(poses, posed.chains)
     if not _size(lengths):
         msg = "the joints of fit samples lie in one place"
-        raise UnfitError(msg)
+        raise NotDrawableError(msg)
     name = "" if posed.skeleton is None else posed.skeleton.name
     apart = float(np.sqrt(off.mean()))
     own, image = (np.sqrt(each.mean(axis=1)).tolist() for each in (off, other))
-    mirrored = sum(_nearer(*both, apart) for both in zip(own, image, strict=True))
-    return Mean(mean, spread, lengths, len(poses), apart, mirrored, posed.chains, name, posed.guessed), lacking
+    mirrored = sum(_is_mirrored(*both, apart) for both in zip(own, image, strict=True))
+    return MeanPose(mean, spread, lengths, len(poses), apart, mirrored, posed.chains, name, posed.guessed), lacking
 
 
-def _nearer(own: float, mirrored: float, apart: float) -> bool:
+def _is_mirrored(own: float, mirrored: float, apart: float) -> bool:
     """Whether a mirror image is clearly nearer to the mean."""
     return own > apart and mirrored < _MIRRORED * own
 
 
-def _rooted(joints: Array, count: int, *, whole: bool) -> Array:
+def _root_centred(joints: Array, count: int, *, whole: bool) -> Array:
     """Return joints with the root at the origin.
 
     Args:
@@ -414,23 +414,23 @@ def _rooted(joints: Array, count: int, *, whole: bool) -> Array:
         whole: all have to be finite, and not in one place; else the root, and as many as it takes to turn them.
     """
     if len(joints) != count:
-        msg = f"{counted(len(joints), 'joint')}, not {count}"
-        raise UnfitError(msg)
+        msg = f"{pluralize(len(joints), 'joint')}, not {count}"
+        raise NotDrawableError(msg)
     finite = np.asarray(np.isfinite(joints).all(axis=1))
     if whole and not (finite.all() and (joints != joints[0]).any()):
         msg = "joints that are not finite" if not finite.all() else "all joints in one place"
-        raise UnfitError(msg)
-    if not finite[0] or finite.sum() <= _JOINTS:
-        msg = "no finite root" if not finite[0] else f"fewer than {_JOINTS} finite joints beside the root"
-        raise UnfitError(msg)
+        raise NotDrawableError(msg)
+    if not finite[0] or finite.sum() <= _MIN_FINITE_JOINTS:
+        msg = "no finite root" if not finite[0] else f"fewer than {_MIN_FINITE_JOINTS} finite joints beside the root"
+        raise NotDrawableError(msg)
     if np.abs(joints[finite]).max() > _LARGEST:
         msg = f"coordinates beyond {_LARGEST:g}"
-        raise UnfitError(msg)
+        raise NotDrawableError(msg)
     rooted: Array = np.where(finite[:, None], joints, np.nan) - joints[0]
     return rooted
 
 
-def turned(poses: Array, onto: Array) -> Array:
+def aligned(poses: Array, onto: Array) -> Array:
     """Return poses turned about the origin, each so that its joints are nearest to those of another (Kabsch).
 
     Notes:
@@ -440,12 +440,12 @@ def turned(poses: Array, onto: Array) -> Array:
         poses: float64 (poses, joints, 3)
         onto: float64 (joints, 3)
     """
-    made: Array = poses @ _turns(poses, onto)
+    made: Array = poses @ _rotations(poses, onto)
     return made
 
 
-def _turns(poses: Array, onto: Array) -> Array:
-    """Return the rotations (poses, 3, 3) of `turned`, to be multiplied from the right."""
+def _rotations(poses: Array, onto: Array) -> Array:
+    """Return the rotations (poses, 3, 3) of `aligned`, to be multiplied from the right."""
     tiny = np.finfo(float).tiny
     held = poses / np.maximum(np.abs(poses).max(axis=(1, 2), keepdims=True), tiny)
     axes = 3 if held[:, :, 2].any() or onto[:, 2].any() else 2
@@ -457,11 +457,11 @@ def _turns(poses: Array, onto: Array) -> Array:
     return made
 
 
-def _axes(joints: Array) -> Array:
+def _upright_rotation(joints: Array) -> Array:
     """Return the rotation (3, 3) that brings the middle of the joints above the root, to y, and their breadth to x.
 
     Notes:
-        As `turned`, what lies in the plane of x and y is turned in it.
+        As `aligned`, what lies in the plane of x and y is turned in it.
     """
     middle = joints.mean(axis=0)
     _, _, (longest, *_) = np.linalg.svd(joints - middle)
@@ -474,7 +474,7 @@ def _axes(joints: Array) -> Array:
     _, _, (across, *_) = np.linalg.svd(aside - aside.mean(axis=0))
     across = across - (across @ up) * up
     length = np.linalg.norm(across)
-    if length < _ANY:  # they lie on a line
+    if length < _MIN_BREADTH:  # they lie on a line
         across = np.cross(up, np.eye(3)[np.abs(up).argmin()])
         length = np.linalg.norm(across)
     across = across / length
@@ -500,7 +500,7 @@ def _size(lengths: Array) -> float:
     return size if size > _SMALLEST else 0.0
 
 
-def _ratio(lengths: Array, mean: Mean) -> float | None:
+def _size_ratio(lengths: Array, mean: MeanPose) -> float | None:
     """Return how many times as long as in fit ones the bones of a sample are that it has; None without any."""
     known = np.isfinite(lengths)
     usual = _size(mean.lengths[:, known])
@@ -510,24 +510,24 @@ def _ratio(lengths: Array, mean: Mean) -> float | None:
 # --------------------------------------------------------------------------------------------------- worst
 
 
-def _laid(one: Posed, mean: Mean, seen: Array | float) -> dict[str, Any]:
+def _overlaid_pose(one: FailingPose, mean: MeanPose, seen: Array | float) -> dict[str, Any]:
     """Return a sample laid over the mean.
 
     Returns:
-        Beside what it is called its ``joints`` as they are drawn, ``ratio`` (see `_ratio`),
+        Beside what it is called its ``joints`` as they are drawn, ``ratio`` (see `_size_ratio`),
         ``drawn`` (by what its joints are divided: 1 where it is about as large), ``rms``, its distance at its own size,
         ``rms_drawn`` as drawn, ``rms_mirrored``, where a mirror image would be clearly nearer, else None.
     """
-    rooted = _rooted(one.joints, len(mean.joints), whole=False)
+    rooted = _root_centred(one.joints, len(mean.joints), whole=False)
     finite = np.asarray(np.isfinite(rooted).all(axis=1))
-    ratio = _ratio(_lengths(rooted, mean.chains), mean)
-    drawn = ratio if ratio and not 1 / _FACTOR <= ratio <= _FACTOR else 1.0
+    ratio = _size_ratio(_lengths(rooted, mean.chains), mean)
+    drawn = ratio if ratio and not 1 / _MAX_SIZE_RATIO <= ratio <= _MAX_SIZE_RATIO else 1.0
     whole = np.where(finite[:, None], rooted, 0.0)
     onto = np.where(finite[:, None], mean.joints, 0.0)
     far = np.linalg.norm(whole, axis=1, keepdims=True)
     beside = far[far > 0]  # of joints that lie on the root, as those that nobody marked do, all others were astray
-    held = np.where(far <= _ASTRAY * np.median(beside), whole, 0.0) if len(beside) else whole
-    turns = _turns(np.stack([held, held * _MIRROR]), onto)
+    held = np.where(far <= _OUTLIER_DISTANCE * np.median(beside), whole, 0.0) if len(beside) else whole
+    turns = _rotations(np.stack([held, held * _MIRROR]), onto)
     own, mirrored = whole @ turns[0], whole * _MIRROR @ turns[1]
     rms, rms_drawn, other = (
         float(np.sqrt(np.square(laid - onto).sum() / finite.sum())) for laid in (own, own / drawn, mirrored / drawn)
@@ -537,7 +537,7 @@ def _laid(one: Posed, mean: Mean, seen: Array | float) -> dict[str, Any]:
         "key": one.key, "split": one.split, "rule": one.rule, "moment": one.moment,
         "joints": _numbers(joints * seen, mean.span), "ratio": None if ratio is None else _short(ratio),
         "drawn": _short(drawn), "rms": _distance(rms, mean), "rms_drawn": _distance(rms_drawn, mean),
-        "rms_mirrored": _distance(other, mean) if _nearer(rms_drawn, other, mean.apart) else None,
+        "rms_mirrored": _distance(other, mean) if _is_mirrored(rms_drawn, other, mean.apart) else None,
         "unfinite": int((~finite).sum()),
     }  # fmt: skip
 
@@ -547,15 +547,15 @@ def _laid(one: Posed, mean: Mean, seen: Array | float) -> dict[str, Any]:
 
 def _numbers(joints: Array, span: float) -> list[list[float] | None]:
     """Return joints to four digits of what is drawn, None for one without a place."""
-    return [[_stepped(v, span, 3) for v in joint] if np.isfinite(joint).all() else None for joint in joints]
+    return [[_rounded(v, span, 3) for v in joint] if np.isfinite(joint).all() else None for joint in joints]
 
 
-def _distance(value: float, mean: Mean) -> float:
+def _distance(value: float, mean: MeanPose) -> float:
     """Return a distance with four digits; 0 where it is none but by rounding."""
-    return float(f"{_stepped(value, mean.span, 6):.4g}")
+    return float(f"{_rounded(value, mean.span, 6):.4g}")
 
 
-def _stepped(value: float, span: float, digits: int) -> float:
+def _rounded(value: float, span: float, digits: int) -> float:
     step = 10.0 ** np.floor(np.log10(span) - digits)
     return float(f"{round(value / step) * step:.5g}")
 
@@ -564,5 +564,5 @@ def _short(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _said(why: Counter[str], what: str) -> list[str]:
-    return [f"{counted(many, what)} with {reason}" for reason, many in sorted(why.items())]
+def _reason_lines(why: Counter[str], what: str) -> list[str]:
+    return [f"{pluralize(many, what)} with {reason}" for reason, many in sorted(why.items())]

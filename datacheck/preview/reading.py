@@ -13,9 +13,9 @@ import orjson
 
 from datacheck.errors import DatacheckError, MissingDependencyError, UsageError
 from datacheck.model.row_keys import storable
-from datacheck.preview.numbers import UnfitError
+from datacheck.preview.numbers import NotDrawableError
 from datacheck.preview.overlays import pose
-from datacheck.preview.sample import Sitter, previews
+from datacheck.preview.sample import PreviewBuilder, previews
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread, limit_item
@@ -47,15 +47,15 @@ def draw_items(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[s
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return [one for place, asked in enumerate(task["items"]) for one in _drawn(task, asked, place, beat)]
+        return [one for place, asked in enumerate(task["items"]) for one in _draw_item(task, asked, place, beat)]
 
 
-def _drawn(
+def _draw_item(
     task: Mapping[str, Any], asked: Mapping[str, Any], place: int, beat: Callable[[int], None]
 ) -> list[dict[str, Any]]:
     beat(place)
     item = Item.from_dict(asked["item"])
-    what = _said(task)
+    what = _source_key(task)
     made = {}
     source = _source(what)
     limit_item(beat, source, item)
@@ -67,7 +67,7 @@ def _drawn(
         for sample in got:
             schema, tokenizer = _schema(what, item.split)
             first = tuple(asked["first"].get(sample.key, ()))
-            drawn = fitting(Sitter(sample.fields, schema, first, tokenizer, task["points"]), task["most"])
+            drawn = draw_within(PreviewBuilder(sample.fields, schema, first, tokenizer, task["points"]), task["most"])
             made[sample.key] = drawn | {"why": "" if drawn["fields"] else "it has none of the fields"}
     return [
         {"key": key, "split": item.split} | one for key, one in zip(storable(list(made)), made.values(), strict=True)
@@ -100,7 +100,7 @@ def read_joints(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[
         Of each sample key, split, joints, float64 (joints, 3), and moment, which of several it is; or why not.
     """
     made, name = [], task["field"]
-    source = _source(_said(task), name)
+    source = _source(_source_key(task), name)
     for place, asked in enumerate(task["items"]):
         beat(place)
         item = Item.from_dict(asked["item"])
@@ -110,25 +110,25 @@ def read_joints(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[
             if isinstance(got, Unread):
                 made.append({"key": storable([got.key])[0], "split": item.split, "why": got.reason})
                 continue
-            made += [{"key": storable([one.key])[0], "split": item.split} | _posed(one.fields, name) for one in got]
+            made += [{"key": storable([one.key])[0], "split": item.split} | _read_pose(one.fields, name) for one in got]
     return made
 
 
-def _posed(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _read_pose(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
     if name not in fields:
         return {"why": "the field is missing"}
     try:
         posed = pose(fields[name], None)
-    except (UnfitError, ValueError, TypeError, OverflowError) as error:
+    except (NotDrawableError, ValueError, TypeError, OverflowError) as error:
         return {"why": f"its field {error}"[:300]}
     return {"why": "", "joints": posed.joints, "moment": posed.moment}
 
 
-def fitting(sitter: Sitter, room: int) -> dict[str, Any]:
+def draw_within(builder: PreviewBuilder, room: int) -> dict[str, Any]:
     """Return as many pictures of a sample as fit into so many bytes, one at least, and which fields found no room."""
     kept: list[dict[str, Any]] = []
     left: list[str] = []
-    for one in previews(sitter):
+    for one in previews(builder):
         size = len(orjson.dumps(one))
         if kept and size > room:
             left.append(one["field"])
@@ -138,7 +138,7 @@ def fitting(sitter: Sitter, room: int) -> dict[str, Any]:
     return {"fields": kept, "left_out": left}
 
 
-def _said(task: Mapping[str, Any]) -> bytes:
+def _source_key(task: Mapping[str, Any]) -> bytes:
     return orjson.dumps([task["schema"], task["root"], task["roots"]])
 
 

@@ -18,10 +18,10 @@ from datacheck import tokenization
 from datacheck.errors import DatacheckError
 from datacheck.model.finding import Finding, Severity
 from datacheck.model.table import CHECKED, Table, Texts
-from datacheck.preview.drawings import with_ranges
-from datacheck.preview.numbers import Array, UnfitError
-from datacheck.preview.overlays import Posed, overlay
-from datacheck.rules.base import counted
+from datacheck.preview.drawings import mark_trained_ranges
+from datacheck.preview.numbers import Array, NotDrawableError
+from datacheck.preview.overlays import FailingPose, overlay
+from datacheck.rules.base import pluralize
 from datacheck.runtime import fsops
 from datacheck.runtime.sandbox import Sandbox
 from datacheck.scan.run import ScanRun
@@ -36,12 +36,12 @@ from datacheck.sources.roots import sandbox_of
 from datacheck.workers.budget import Limits
 from datacheck.workers.child import PARSER, Child
 
-OF_FINDING, IN_ALL = 12, 60
-FIT, FAILING = 48, 24  # samples whose joints are read
+MAX_PER_FINDING, MAX_SAMPLES = 12, 60
+MAX_FIT, MAX_FAILING = 48, 24  # samples whose joints are read
 
 
 @dataclass(eq=False)
-class Chosen:
+class ChosenSample:
     """A sample that is to be drawn, and the fields that its findings are about."""
 
     key: str
@@ -51,52 +51,54 @@ class Chosen:
     first: list[str] = field(default_factory=list)
 
 
-def choose(findings: Sequence[Finding], table: Table) -> tuple[list[Chosen], dict[str, list[int]], list[str]]:
+def choose_samples(
+    findings: Sequence[Finding], table: Table
+) -> tuple[list[ChosenSample], dict[str, list[int]], list[str]]:
     """Return the samples to draw: the worst of each finding, then the second of each, ...
 
     Returns:
         The samples, of each finding (by id) the places of its own among them, and what is to be said.
     """
-    chosen: list[Chosen] = []
+    chosen: list[ChosenSample] = []
     at: dict[int, int] = {}
     places: dict[str, list[int]] = {}
-    wanted = [worst_of(finding) for finding in findings]
-    for rank in range(OF_FINDING):
+    wanted = [worst_rows(finding) for finding in findings]
+    for rank in range(MAX_PER_FINDING):
         for finding, rows in zip(findings, wanted, strict=True):
             if rank >= len(rows):
                 continue
             row = rows[rank]
-            if row not in at and len(chosen) == IN_ALL:
+            if row not in at and len(chosen) == MAX_SAMPLES:
                 continue
             number = at.setdefault(row, len(chosen))
             if number == len(chosen):
-                chosen.append(_chosen(table, row))
+                chosen.append(_chosen_sample(table, row))
             mine = places.setdefault(finding.id, [])
             if number not in mine:
                 mine.append(number)
             chosen[number].first += [name for name in finding.fields if name not in chosen[number].first]
     missing = len({row for rows in wanted for row in rows} - at.keys())
-    said = [f"{counted(missing, 'sample')} not drawn: at most {IN_ALL} are"] if missing else []
+    said = [f"{pluralize(missing, 'sample')} not drawn: at most {MAX_SAMPLES} are"] if missing else []
     return chosen, places, said
 
 
-def worst_of(finding: Finding) -> list[int]:
+def worst_rows(finding: Finding) -> list[int]:
     """Return the rows of a finding's worst samples, then some more of it evenly."""
-    rows, many = finding.rows, min(OF_FINDING, len(finding.rows))
+    rows, many = finding.rows, min(MAX_PER_FINDING, len(finding.rows))
     spread = [int(rows[place * len(rows) // many]) for place in range(many)]
-    return list(dict.fromkeys([*finding.worst, *spread]))[:OF_FINDING]
+    return list(dict.fromkeys([*finding.worst, *spread]))[:MAX_PER_FINDING]
 
 
-def _chosen(table: Table, row: int) -> Chosen:
+def _chosen_sample(table: Table, row: int) -> ChosenSample:
     why = "" if table.status[row] == CHECKED else table.reasons[row] or "it could not be read"
-    return Chosen(table.keys[row], table.splits[row], table.files[row], why)
+    return ChosenSample(table.keys[row], table.splits[row], table.files[row], why)
 
 
 # -------------------------------------------------------------------------------------------------- joints
 
 
 @dataclass(frozen=True)
-class Overlaid:
+class OverlayRequest:
     """Joints that are laid over one another.
 
     Args:
@@ -106,11 +108,13 @@ class Overlaid:
     """
 
     field: str
-    failing: Sequence[tuple[int, str, Chosen]]
-    fit: Sequence[Chosen]
+    failing: Sequence[tuple[int, str, ChosenSample]]
+    fit: Sequence[ChosenSample]
 
 
-def overlaid(findings: Sequence[Finding], table: Table, valid: Array, schema: Schema) -> Iterator[Overlaid]:
+def overlay_requests(
+    findings: Sequence[Finding], table: Table, valid: Array, schema: Schema
+) -> Iterator[OverlayRequest]:
     """Yield of each field of joints with a finding what is laid over what.
 
     Args:
@@ -118,28 +122,28 @@ def overlaid(findings: Sequence[Finding], table: Table, valid: Array, schema: Sc
     """
     for name, _ in schema.of_role("joints"):
         about = [one for one in findings if name in one.fields and len(one.rows) and one.severity != Severity.INFO]
-        ranks = [(rank, one.code, row) for one in about for rank, row in enumerate(worst_of(one))]
+        ranks = [(rank, one.code, row) for one in about for rank, row in enumerate(worst_rows(one))]
         first: dict[int, tuple[int, str]] = {}
         for rank, code, row in sorted(ranks, key=lambda place: place[0]):
             if table.status[row] == CHECKED:
                 first.setdefault(row, (rank, code))
-        failing = list(first.items())[:FAILING]
+        failing = list(first.items())[:MAX_FAILING]
         if not failing:
             continue
-        fit = valid & _of_splits(table, {table.splits[row] for row, _ in failing})
+        fit = valid & _rows_of_splits(table, {table.splits[row] for row, _ in failing})
         for one in about:
             fit[one.rows] = False
         rows = np.flatnonzero(fit)
-        many = min(FIT, len(rows))
+        many = min(MAX_FIT, len(rows))
         spread = rows[np.arange(many) * len(rows) // max(many, 1)]
-        yield Overlaid(
+        yield OverlayRequest(
             name,
-            [(rank, code, _chosen(table, row)) for row, (rank, code) in failing],
-            [_chosen(table, int(row)) for start in range(4) for row in spread[start::4]],
+            [(rank, code, _chosen_sample(table, row)) for row, (rank, code) in failing],
+            [_chosen_sample(table, int(row)) for start in range(4) for row in spread[start::4]],
         )
 
 
-def _of_splits(table: Table, splits: set[str]) -> Array:
+def _rows_of_splits(table: Table, splits: set[str]) -> Array:
     """Return bool (rows): of one of these splits."""
     texts = Texts.of(table.splits)
     return np.array([word in splits for word in texts.words], bool)[texts.rows]
@@ -149,14 +153,14 @@ BYTES = 1_500_000
 SAMPLE_BYTES = 25_000
 OVERLAY_BYTES = 100_000  # of `BYTES`, for joints laid over their mean
 POINTS = 1024  # of a cloud: sixty clouds of 2,048 points would fill the room
-_SHARE, _SECONDS = 0.04, 0.5  # of a scan's time, and at least so many seconds: the page itself takes the rest
+_TIME_SHARE, _SECONDS = 0.04, 0.5  # of a scan's time, and at least so many seconds: the page itself takes the rest
 _START_SECONDS = 20.0
 _MEMORY = 4 << 30
 _DRAW, _JOINTS, _READY = (f"datacheck.preview.reading:{name}" for name in ("draw_items", "read_joints", "ready"))
 
 
 @dataclass(frozen=True)
-class Reader:
+class PreviewTasks:
     """What the child has to know to read samples.
 
     Args:
@@ -171,15 +175,15 @@ class Reader:
     listing: Listing | None = None
     strict: bool = False
 
-    def task(self, file: str, asked: Sequence[Chosen], points: int, most: int) -> dict[str, Any]:
+    def task(self, file: str, asked: Sequence[ChosenSample], points: int, most: int) -> dict[str, Any]:
         """Return the task (see `reading.draw_items`) that draws samples of one file."""
         return self._task(file, asked, first={one.key: one.first for one in asked}) | {"points": points, "most": most}
 
-    def joints(self, file: str, asked: Sequence[Chosen], field: str) -> dict[str, Any]:
+    def joints(self, file: str, asked: Sequence[ChosenSample], field: str) -> dict[str, Any]:
         """Return the task (see `reading.read_joints`) that reads joints of samples of one file."""
         return self._task(file, asked) | {"field": field}
 
-    def refusal(self, file: str, asked: Sequence[Chosen]) -> str:
+    def refusal(self, file: str, asked: Sequence[ChosenSample]) -> str:
         """Return why samples of a file are not read, "" where they may be."""
         if not self.strict or self.listing is None:
             return ""
@@ -188,12 +192,12 @@ class Reader:
         except DatacheckError as error:
             return str(error)
         for path in files:
-            if path not in self._held:
-                self._held[path] = self.listing.holds(path)  # which may digest it
-        other = next((path for path in files if not self._held[path]), None)
-        return "" if other is None else _OTHER.format(other)
+            if path not in self._as_scanned:
+                self._as_scanned[path] = self.listing.holds(path)  # which may digest it
+        other = next((path for path in files if not self._as_scanned[path]), None)
+        return "" if other is None else _FILE_CHANGED.format(other)
 
-    def _item(self, file: str, asked: Sequence[Chosen]) -> Item:
+    def _item(self, file: str, asked: Sequence[ChosenSample]) -> Item:
         names = next((n for t in self._templates if (n := t.match(file)) is not None), {})
         entry = None if self.listing is None else self.listing.by_path.get(file)
         return Item(
@@ -201,7 +205,7 @@ class Reader:
             0 if entry is None else entry.size,
         )  # fmt: skip
 
-    def _task(self, file: str, asked: Sequence[Chosen], **more: Any) -> dict[str, Any]:
+    def _task(self, file: str, asked: Sequence[ChosenSample], **more: Any) -> dict[str, Any]:
         item = self._item(file, asked)
         return {
             "schema": self._schema, "root": str(self.root), "items": [{"item": item.as_dict(), **more}],
@@ -217,7 +221,7 @@ class Reader:
         )
 
     @cached_property
-    def _held(self) -> dict[str, bool]:
+    def _as_scanned(self) -> dict[str, bool]:
         """Whether files are those that were scanned."""
         return {}
 
@@ -234,7 +238,7 @@ class Reader:
         return self.schema.as_dict()
 
 
-class Drawer:
+class PreviewProcess:
     """A child that starts while the scan runs, so that the pictures wait for no start of Python, and draws in a thread.
 
     Notes:
@@ -253,7 +257,7 @@ class Drawer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="datacheck-drawer")
         self._thread.submit(self._child.run, _READY, {"items": []})
 
-    def __enter__(self) -> Drawer:
+    def __enter__(self) -> PreviewProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -295,113 +299,113 @@ def previews_of(run: ScanRun, seconds: float | None = None, child: Child | None 
         Samples, of each finding their places, joints laid over the mean of fit ones, and what was left out.
     """
     if seconds is None:
-        seconds = max(_SECONDS, _SHARE * run.report.run["seconds"])
-    chosen, places, said = choose(run.report.findings, run.table)
-    over = list(overlaid(run.report.findings, run.table, run.valid, run.schema))
+        seconds = max(_SECONDS, _TIME_SHARE * run.report.run["seconds"])
+    chosen, places, said = choose_samples(run.report.findings, run.table)
+    over = list(overlay_requests(run.report.findings, run.table, run.valid, run.schema))
     rescored = "rescored" in run.report.run
-    reader = Reader(run.schema, run.listing.root, run.listing.roots, run.listing, strict=rescored)
+    reader = PreviewTasks(run.schema, run.listing.root, run.listing.roots, run.listing, strict=rescored)
     samples = [{"key": one.key, "split": one.split, "fields": [], "left_out": [], "why": one.why} for one in chosen]
     at = {(one.key, one.split): number for number, one in enumerate(chosen)}
     kept = {run.table.keys[row]: some for row, some in ranges([*run.report.findings, *run.report.suppressed]).items()}
     room = BYTES - len(orjson.dumps([samples, places])) - (OVERLAY_BYTES if over else 0)
-    with closing(_Reading(reader, seconds, child)) as reading:
+    with closing(_PreviewSession(reader, seconds, child)) as reading:
         for drawn in reading.drawn([one for one in chosen if not one.why]):
             number = at.get((drawn["key"], drawn["split"]))
             if number is None:
                 continue
-            with_ranges(drawn["fields"], kept.get(drawn["key"]), run.schema.for_split(drawn["split"]))
+            mark_trained_ranges(drawn["fields"], kept.get(drawn["key"]), run.schema.for_split(drawn["split"]))
             size = len(orjson.dumps(drawn))
             if drawn["fields"] and size > room:
-                drawn = drawn | {"fields": [], "why": _FULL}
+                drawn = drawn | {"fields": [], "why": _NO_ROOM}
             else:
                 room -= size
             samples[number] = drawn
         laid, unlaid = reading.overlays(over)
     whys = [str(drawn["why"]) for drawn, one in zip(samples, chosen, strict=True) if not one.why]
-    said += _undrawn(whys, seconds)
+    said += _left_out_notes(whys, seconds)
     return {
         "format": PREVIEWS_FORMAT, "samples": samples, "findings": places, "overlays": laid,
         "left_out": [*said, *unlaid],
     }  # fmt: skip
 
 
-def _undrawn(whys: Sequence[str], seconds: float) -> list[str]:
+def _left_out_notes(whys: Sequence[str], seconds: float) -> list[str]:
     """Say how many samples have no picture, by why: "" for those that have one."""
-    late, full = whys.count(_LATE), whys.count(_FULL)
-    unread = [why for why in whys if why not in {"", _LATE, _FULL}]
-    said = [f"{counted(len(unread), 'sample')} not drawn: {unread[0]}"] if unread else []
+    late, full = whys.count(_NO_TIME), whys.count(_NO_ROOM)
+    unread = [why for why in whys if why not in {"", _NO_TIME, _NO_ROOM}]
+    said = [f"{pluralize(len(unread), 'sample')} not drawn: {unread[0]}"] if unread else []
     if late:
-        said.append(f"{counted(late, 'sample')} not drawn: reading again may take {seconds:.2g} s in all")
+        said.append(f"{pluralize(late, 'sample')} not drawn: reading again may take {seconds:.2g} s in all")
     if full:
-        said.append(f"{counted(full, 'sample')} not drawn: pictures may take {BYTES / 1e6:g} MB in all")
+        said.append(f"{pluralize(full, 'sample')} not drawn: pictures may take {BYTES / 1e6:g} MB in all")
     return said
 
 
 # ------------------------------------------------------------------------------------------------- reading
 
-_LATE = "there was no time left to read it again"
-_FULL = "its picture found no room"
-_GONE = "it is no longer in its file"
-_OTHER = "{} is not what was scanned; datacheck view KEY --data DATA shows it as it is now"
+_NO_TIME = "there was no time left to read it again"
+_NO_ROOM = "its picture found no room"
+_NOT_IN_FILE = "it is no longer in its file"
+_FILE_CHANGED = "{} is not what was scanned; datacheck view KEY --data DATA shows it as it is now"
 
 
-class _Reading:
+class _PreviewSession:
     """Reading samples again, in one child and within one time."""
 
-    def __init__(self, reader: Reader, seconds: float, child: Child | None) -> None:
+    def __init__(self, reader: PreviewTasks, seconds: float, child: Child | None) -> None:
         self._reader, self._seconds = reader, seconds
         self._child, self._end, self._dead = child or _child(reader.sandbox), 0.0, ""
 
     def close(self) -> None:
         self._child.close()
 
-    def _begin(self) -> str:
+    def _start(self) -> str:
         """Let the time run from when the child is there; return why it is not, else ""."""
         if not self._end:
-            self._dead = _answer(self._child, _READY, {"items": []})[1]
+            self._dead = _run_child(self._child, _READY, {"items": []})[1]
             self._end = time.monotonic() + self._seconds
         return self._dead
 
     @property
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         return self._end - time.monotonic()
 
-    def drawn(self, chosen: Sequence[Chosen]) -> Iterator[dict[str, Any]]:
+    def drawn(self, chosen: Sequence[ChosenSample]) -> Iterator[dict[str, Any]]:
         """Yield what the child says of samples; of one that it does not live to speak of, why."""
         if not chosen:
             return
-        if why := self._begin():
-            yield from _without(chosen, why)
+        if why := self._start():
+            yield from _without_pictures(chosen, why)
             return
         for file, asked in _by_file(chosen):
-            left = self._left
+            left = self._seconds_left
             if left <= 0:
-                yield from _without(asked, _LATE)
+                yield from _without_pictures(asked, _NO_TIME)
             elif other := self._reader.refusal(file, asked):
-                yield from _without(asked, other)
+                yield from _without_pictures(asked, other)
             else:
                 yield from read_samples(self._child, self._reader.task(file, asked, POINTS, SAMPLE_BYTES), asked, left)
 
-    def overlays(self, wanted: Sequence[Overlaid]) -> tuple[list[dict[str, Any]], list[str]]:
+    def overlays(self, wanted: Sequence[OverlayRequest]) -> tuple[list[dict[str, Any]], list[str]]:
         """Return joints laid over the mean of fit ones, or why they are not, and what found no time or no room."""
         made, said, room = [], [], OVERLAY_BYTES
-        for one in wanted if not (wanted and self._begin()) else ():
+        for one in wanted if not (wanted and self._start()) else ():
             chosen = [*(sample for *_, sample in one.failing), *one.fit]
             spec = self._spec(one.field, chosen[0].split)
             found, unread, late = self._joints(chosen, one.field, spec.unit)
             fit = [found[name][0] for sample in one.fit if (name := (sample.key, sample.split)) in found]
             worst = [
-                Posed(*name, found[name][0], rank, rule, found[name][1])
+                FailingPose(*name, found[name][0], rank, rule, found[name][1])
                 for rank, rule, sample in one.failing
                 if (name := (sample.key, sample.split)) in found
             ]
             if late:
-                said.append(f"{late} of {counted(len(chosen), 'sample')} of {one.field} not overlaid: no time left")
+                said.append(f"{late} of {pluralize(len(chosen), 'sample')} of {one.field} not overlaid: no time left")
             if unread:
-                unread[0] = f"{counted(len(unread), 'sample')} without joints: {unread[0][:300]}"
+                unread[0] = f"{pluralize(len(unread), 'sample')} without joints: {unread[0][:300]}"
             try:
                 laid = overlay(fit, worst, spec.skeleton, spec.unit or "")
-            except UnfitError as error:
+            except NotDrawableError as error:
                 lacking = [*unread[:1], *(["the others found no time"] if late else [])]
                 made.append({"field": one.field, "why": "; ".join([str(error), *lacking])})
                 continue
@@ -418,26 +422,26 @@ class _Reading:
         return self._reader.schema.for_split(split).spec(field)
 
     def _joints(
-        self, chosen: Sequence[Chosen], field: str, unit: str | None
+        self, chosen: Sequence[ChosenSample], field: str, unit: str | None
     ) -> tuple[dict[tuple[str, str], tuple[Array, str]], list[str], int]:
         """Return of samples the joints in a unit and their moment, why others have none, how many found no time."""
         found: dict[tuple[str, str], tuple[Array, str]] = {}
         unread: list[str] = []
         late = 0
         for file, asked in _by_file(chosen):
-            left = self._left
+            left = self._seconds_left
             if left <= 0:
                 late += len(asked)
                 continue
             read: Any = ()
             why = self._reader.refusal(file, asked)
             if not why:
-                read, why = _answer(self._child, _JOINTS, self._reader.joints(file, asked, field), left)
+                read, why = _run_child(self._child, _JOINTS, self._reader.joints(file, asked, field), left)
             if why:
                 unread += [why] * len(asked)
             else:
                 told = {one["key"] for one in read}
-                unread += [_GONE for one in asked if one.key not in told]
+                unread += [_NOT_IN_FILE for one in asked if one.key not in told]
             own = self._spec(field, asked[0].split).unit
             to_unit = factor(own) / factor(unit) if own and unit else 1.0
             for one in read or ():
@@ -448,9 +452,9 @@ class _Reading:
         return found, unread, late
 
 
-def _by_file(chosen: Iterable[Chosen]) -> Iterable[tuple[str, list[Chosen]]]:
+def _by_file(chosen: Iterable[ChosenSample]) -> Iterable[tuple[str, list[ChosenSample]]]:
     """Return the samples of each file and split."""
-    files: dict[tuple[str, str], list[Chosen]] = {}
+    files: dict[tuple[str, str], list[ChosenSample]] = {}
     for one in chosen:
         files.setdefault((one.file, one.split), []).append(one)
     return [(file, asked) for (file, _), asked in files.items()]
@@ -461,7 +465,7 @@ def _child(sandbox: Sandbox | None) -> Child:
 
 
 def read_samples(
-    child: Child, task: dict[str, Any], asked: Sequence[Chosen], seconds: float
+    child: Child, task: dict[str, Any], asked: Sequence[ChosenSample], seconds: float
 ) -> Iterator[dict[str, Any]]:
     """Yield the pictures of samples of one file; of each that gives none a reason.
 
@@ -471,16 +475,16 @@ def read_samples(
         asked: the samples.
         seconds: without a sign of life that reading may take.
     """
-    drawn, why = _answer(child, _DRAW, task, seconds)
+    drawn, why = _run_child(child, _DRAW, task, seconds)
     if why:
-        yield from _without(asked, why)
+        yield from _without_pictures(asked, why)
         return
     yield from drawn
     told = {one["key"] for one in drawn}
-    yield from _without([one for one in asked if one.key not in told], _GONE)
+    yield from _without_pictures([one for one in asked if one.key not in told], _NOT_IN_FILE)
 
 
-def _answer(child: Child, function: str, task: dict[str, Any], seconds: float = 0.0) -> tuple[Any, str]:
+def _run_child(child: Child, function: str, task: dict[str, Any], seconds: float = 0.0) -> tuple[Any, str]:
     """Return what the child answers, and why it gives no answer, else ""."""
     try:
         answer, death = child.run(function, task, patience=seconds)
@@ -492,6 +496,6 @@ def _answer(child: Child, function: str, task: dict[str, Any], seconds: float = 
     return None, f"it could not be read again: {how[:300]}"
 
 
-def _without(asked: Iterable[Chosen], why: str) -> Iterator[dict[str, Any]]:
+def _without_pictures(asked: Iterable[ChosenSample], why: str) -> Iterator[dict[str, Any]]:
     for one in asked:
         yield {"key": one.key, "split": one.split, "fields": [], "left_out": [], "why": why}

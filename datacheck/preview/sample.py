@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import UsageError
-from datacheck.preview.drawings import MOST, Colour, cloud, film, image, names_of, timeline
-from datacheck.preview.numbers import Array, UnfitError, floats, shown, spelled, thinned
-from datacheck.preview.overlays import beside, projection, skeleton
+from datacheck.preview.drawings import MAX_POINTS, Colour, cloud, film, image, names_of, timeline
+from datacheck.preview.numbers import Array, NotDrawableError, floats, number_text, spread_indices, truncated_text
+from datacheck.preview.overlays import near_points, projection, skeleton
 from datacheck.preview.texts import chat, decoded, plain, tokenized, tokens
 from datacheck.rules.placement import FRAMES, up_of
 from datacheck.schema.model import FieldSpec, Schema
@@ -26,7 +26,7 @@ _CLOUD_POINTS = 32  # an undeclared table of three columns is taken for points f
 
 
 @dataclass(frozen=True)
-class Sitter:
+class PreviewBuilder:
     """A sample that is to be drawn.
 
     Args:
@@ -41,7 +41,7 @@ class Sitter:
     schema: Schema
     first: Sequence[str] = ()
     tokenizer: Tokenizer | None = None
-    points: int = MOST
+    points: int = MAX_POINTS
 
     @cached_property
     def wanted(self) -> set[str]:
@@ -54,92 +54,98 @@ class Sitter:
         return None if self.schema.episode is None else self.schema.episode.fps
 
 
-def previews(sitter: Sitter) -> list[dict[str, Any]]:
+def previews(builder: PreviewBuilder) -> list[dict[str, Any]]:
     """Return the pictures of a sample as JSON values, those of fields of interest first.
 
     Notes:
         A field that cannot be drawn gives a note that says why; nothing that a value holds raises.
     """
-    made = [one for name in sorted(sitter.fields) for one in _of_field(sitter, name)]
+    made = [one for name in sorted(builder.fields) for one in _field_pictures(builder, name)]
     rank = {kind: place for place, kind in enumerate(_KINDS)}
 
     def first(one: Mapping[str, Any]) -> tuple[bool, int, str]:
         told = bool(one.get("other"))  # joints that the image does not show, but for other axes: says more than any
-        return one["field"] not in sitter.wanted, -1 if told else rank[one["kind"]], one["field"]
+        return one["field"] not in builder.wanted, -1 if told else rank[one["kind"]], one["field"]
 
     return sorted(made, key=first)
 
 
-def _of_field(sitter: Sitter, name: str) -> Iterator[dict[str, Any]]:
-    spec, value = sitter.schema.spec(name), sitter.fields[name]
-    drawn = _drawn(name, value, lambda: _picture(sitter, name, spec, value))
+def _field_pictures(builder: PreviewBuilder, name: str) -> Iterator[dict[str, Any]]:
+    spec, value = builder.schema.spec(name), builder.fields[name]
+    drawn = _draw_or_note(name, value, lambda: _picture(builder, name, spec, value))
     yield {"field": name} | drawn
-    if drawn["kind"] == "skeleton" and value.shape[-1] == 3 and _has_camera(sitter, spec):
-        yield {"field": name} | _drawn(name, value, lambda: _projected(sitter, spec, value))
-    for part, (start, stop) in sitter.schema.parts(name).items():
+    if drawn["kind"] == "skeleton" and value.shape[-1] == 3 and _has_camera(builder, spec):
+        yield {"field": name} | _draw_or_note(name, value, lambda: _projection(builder, spec, value))
+    for part, (start, stop) in builder.schema.parts(name).items():
         inner = f"{name}.{part}"
-        if sitter.schema.spec(inner).role in {"position", "points"} and stop - start == 3 and _many(value, spec):
-            yield {"field": inner} | _drawn(inner, value, partial(_places, sitter, inner, value[:, start:stop]))
+        if builder.schema.spec(inner).role in {"position", "points"} and stop - start == 3 and _is_table(value, spec):
+            yield {"field": inner} | _draw_or_note(
+                inner, value, partial(_place_cloud, builder, inner, value[:, start:stop])
+            )
 
 
-def _places(sitter: Sitter, name: str, places: Array) -> dict[str, Any]:
+def _place_cloud(builder: PreviewBuilder, name: str, places: Array) -> dict[str, Any]:
     """Return the cloud of places, with the object that they are to be near to, where its shape is known."""
-    spec = sitter.schema.spec(name)
-    found = beside(spec, sitter.fields, sitter.schema)
+    spec = builder.schema.spec(name)
+    found = near_points(spec, builder.fields, builder.schema)
     if found is None:
-        return _cloud(sitter, spec, places)
+        return _cloud(builder, spec, places)
     other, points = found
-    points = points[thinned(len(points), max(sitter.points - len(places), sitter.points // 2))]
+    points = points[spread_indices(len(points), max(builder.points - len(places), builder.points // 2))]
     labels = np.repeat([0, 1], [len(places), len(points)])
     both = np.concatenate([floats(places), points])
-    return cloud(both, spec.unit or "", spec.up, Colour("field", labels, names=(name, other)), sitter.points)
+    return cloud(both, spec.unit or "", spec.up, Colour("field", labels, names=(name, other)), builder.points)
 
 
-def _drawn(name: str, value: Any, draw: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _draw_or_note(name: str, value: Any, draw: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         with np.errstate(all="ignore"):  # of values that are far too large
             return draw()
-    except UnfitError as error:
-        return _note(f"{spelled(name, 200)[0]} {error}: no picture.")
+    except NotDrawableError as error:
+        return _note(f"{truncated_text(name, 200)[0]} {error}: no picture.")
     except (ValueError, TypeError, OverflowError, IndexError, KeyError, RecursionError, UsageError) as error:
-        return _note(f"{spelled(name, 200)[0]} ({_kind_of(value)}) could not be drawn: {spelled(str(error), 200)[0]}.")
+        return _note(
+            f"{truncated_text(name, 200)[0]} ({_kind_of(value)}) could not be drawn: {truncated_text(str(error), 200)[0]}."
+        )
 
 
-def _picture(sitter: Sitter, name: str, spec: FieldSpec, value: Any) -> dict[str, Any]:
+def _picture(builder: PreviewBuilder, name: str, spec: FieldSpec, value: Any) -> dict[str, Any]:
     """Return the picture of a field by its role; without one by what its values look like."""
     if not isinstance(value, np.ndarray):
-        return _words(sitter, spec, value)
+        return _text_picture(builder, spec, value)
     role = spec.role or _role_of(value, spec) or ""
     draw = _BY_ROLE.get(role, _series)
-    return draw(sitter, name, spec, value)
+    return draw(builder, name, spec, value)
 
 
-def _points(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
+def _points(builder: PreviewBuilder, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
     del name
-    return _cloud(sitter, spec, value[len(value) // 2] if value.ndim == 3 and len(value) else value)
+    return _cloud(builder, spec, value[len(value) // 2] if value.ndim == 3 and len(value) else value)
 
 
-def _joints(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
-    del sitter, name
+def _joints(builder: PreviewBuilder, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
+    del builder, name
     return skeleton(value, spec.skeleton, spec.unit or "", up_of(spec))
 
 
-def _has_camera(sitter: Sitter, spec: FieldSpec) -> bool:
-    return spec.frame in FRAMES and spec.image_size is not None and spec.intrinsics in sitter.fields
+def _has_camera(builder: PreviewBuilder, spec: FieldSpec) -> bool:
+    return spec.frame in FRAMES and spec.image_size is not None and spec.intrinsics in builder.fields
 
 
-def _projected(sitter: Sitter, spec: FieldSpec, value: Any) -> dict[str, Any]:
+def _projection(builder: PreviewBuilder, spec: FieldSpec, value: Any) -> dict[str, Any]:
     """Return where the camera sees joints, and ``over`` which field's image they are to be drawn, "" for none."""
-    made = projection(value, sitter.fields[spec.intrinsics or ""], spec)
+    made = projection(value, builder.fields[spec.intrinsics or ""], spec)
     images = {
-        name: told for name, told in sitter.schema.of_role("image") if _sides(sitter.fields.get(name), made["size"])
+        name: told
+        for name, told in builder.schema.of_role("image")
+        if _has_camera_sides(builder.fields.get(name), made["size"])
     }
     undeclared = None if len(images) == 1 else spec.intrinsics  # a lone image of no camera is taken for this one's
     mine = [name for name, told in images.items() if told.intrinsics in {undeclared, spec.intrinsics}]
     return made | {"over": mine[0] if mine else ""}
 
 
-def _sides(value: Any, size: Sequence[int]) -> bool:
+def _has_camera_sides(value: Any, size: Sequence[int]) -> bool:
     """Tell whether a value is an image with sides like those of a camera's."""
     if not isinstance(value, np.ndarray) or value.ndim not in {2, 3} or value.shape[2:] not in {(), (1,), (3,), (4,)}:
         return False
@@ -147,24 +153,24 @@ def _sides(value: Any, size: Sequence[int]) -> bool:
     return bool(down) and abs(across - down) <= _ASPECT * down
 
 
-def _pixels(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
+def _pixels(builder: PreviewBuilder, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
     if value.ndim < 2:  # of a video the times are read, and no picture
-        return _series(sitter, name, spec, value)
+        return _series(builder, name, spec, value)
     flip = spec.origin == "bottom_left"
-    films = value.ndim == 4 or (value.ndim == 3 and _timed(spec))
-    return film(value, flip=flip, fps=sitter.fps) if films else image(value, flip=flip)
+    films = value.ndim == 4 or (value.ndim == 3 and _is_timed(spec))
+    return film(value, flip=flip, fps=builder.fps) if films else image(value, flip=flip)
 
 
-def _position(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
-    if _many(value, spec) and value.shape[1:] == (3,):
-        return _places(sitter, name, value)
-    return _series(sitter, name, spec, value)
+def _position(builder: PreviewBuilder, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
+    if _is_table(value, spec) and value.shape[1:] == (3,):
+        return _place_cloud(builder, name, value)
+    return _series(builder, name, spec, value)
 
 
-def _series(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
-    if _timed(spec) and value.ndim and value.dtype.kind in "biuf":
-        return timeline(value, names_of(sitter.schema, name), spec.unit or "", sitter.fps)
-    return _note(_numbers(value))
+def _series(builder: PreviewBuilder, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
+    if _is_timed(spec) and value.ndim and value.dtype.kind in "biuf":
+        return timeline(value, names_of(builder.schema, name), spec.unit or "", builder.fps)
+    return _note(_array_text(value))
 
 
 def _role_of(value: Array, spec: FieldSpec) -> str | None:
@@ -178,38 +184,38 @@ def _role_of(value: Array, spec: FieldSpec) -> str | None:
     return None
 
 
-def _many(value: Any, spec: FieldSpec) -> bool:
-    return isinstance(value, np.ndarray) and value.ndim == 2 and len(value) > 1 and not _timed(spec)
+def _is_table(value: Any, spec: FieldSpec) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim == 2 and len(value) > 1 and not _is_timed(spec)
 
 
-def _timed(spec: FieldSpec) -> bool:
+def _is_timed(spec: FieldSpec) -> bool:
     return (spec.ragged or "").startswith("T")
 
 
-def _cloud(sitter: Sitter, spec: FieldSpec, points: Array) -> dict[str, Any]:
-    return cloud(points, spec.unit or "", up_of(spec), _colour(sitter, len(points)), sitter.points)
+def _cloud(builder: PreviewBuilder, spec: FieldSpec, points: Array) -> dict[str, Any]:
+    return cloud(points, spec.unit or "", up_of(spec), _colour(builder, len(points)), builder.points)
 
 
-def _colour(sitter: Sitter, points: int) -> Colour | None:
+def _colour(builder: PreviewBuilder, points: int) -> Colour | None:
     """Return what colours points: a label of interest, the colours, another label."""
 
     def rank(name: str) -> tuple[bool, int]:
-        role = sitter.schema.spec(name).role
-        return name not in sitter.wanted, 0 if role == "color" else 1 + _LABELS.index(role or "")
+        role = builder.schema.spec(name).role
+        return name not in builder.wanted, 0 if role == "color" else 1 + _LABELS.index(role or "")
 
     known = [
         name
-        for name in sorted(sitter.fields)
-        if sitter.schema.spec(name).role in {"color", *_LABELS}
-        and isinstance(sitter.fields[name], np.ndarray)
-        and sitter.fields[name].ndim
-        and len(sitter.fields[name]) == points
+        for name in sorted(builder.fields)
+        if builder.schema.spec(name).role in {"color", *_LABELS}
+        and isinstance(builder.fields[name], np.ndarray)
+        and builder.fields[name].ndim
+        and len(builder.fields[name]) == points
     ]
     if not known:
         return None
     name = min(known, key=rank)
-    spec = sitter.schema.spec(name)
-    return Colour(name, sitter.fields[name], spec.ignore, declared=_declared(spec))
+    spec = builder.schema.spec(name)
+    return Colour(name, builder.fields[name], spec.ignore, declared=_declared(spec))
 
 
 def _declared(spec: FieldSpec) -> Callable[[Array], Array] | None:
@@ -224,30 +230,30 @@ def _declared(spec: FieldSpec) -> Callable[[Array], Array] | None:
     return lambda labels: (labels >= least) & (labels <= most)
 
 
-def _words(sitter: Sitter, spec: FieldSpec, value: Any) -> dict[str, Any]:
-    how = sitter.schema.tokenizer
+def _text_picture(builder: PreviewBuilder, spec: FieldSpec, value: Any) -> dict[str, Any]:
+    how = builder.schema.tokenizer
     if spec.role == "chat":
-        return chat(value, spec, how, sitter.tokenizer)
+        return chat(value, spec, how, builder.tokenizer)
     if isinstance(value, str):
         trained = spec.role == "text" and spec.min_trained_tokens is not None
-        if trained and how is not None and sitter.tokenizer is not None:
-            return tokenized(value, how, sitter.tokenizer)
+        if trained and how is not None and builder.tokenizer is not None:
+            return tokenized(value, how, builder.tokenizer)
         return plain(value)
-    return _note(f"JSON: {spelled(repr(value), _NOTE_LETTERS)[0]}")
+    return _note(f"JSON: {truncated_text(repr(value), _NOTE_LETTERS)[0]}")
 
 
-def _tokens(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
+def _tokens(builder: PreviewBuilder, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
     del spec
-    labels = next((n for n, told in sitter.schema.of_role("labels") if told.label_of in {name, None}), "")
-    told, known = sitter.schema.spec(labels), sitter.tokenizer
+    labels = next((n for n, told in builder.schema.of_role("labels") if told.label_of in {name, None}), "")
+    told, known = builder.schema.spec(labels), builder.tokenizer
     return tokens(
-        value, sitter.fields.get(labels), ignored=told.ignore, shift=told.shift or 0,
+        value, builder.fields.get(labels), ignored=told.ignore, shift=told.shift or 0,
         pad=None if known is None else known.id_of("pad_token"),
         decode=None if known is None else partial(decoded, known),
     )  # fmt: skip
 
 
-_BY_ROLE: Mapping[str, Callable[[Sitter, str, FieldSpec, Array], dict[str, Any]]] = {
+_BY_ROLE: Mapping[str, Callable[[PreviewBuilder, str, FieldSpec, Array], dict[str, Any]]] = {
     "points": _points, "joints": _joints, "image": _pixels, "depth": _pixels, "video": _pixels, "tokens": _tokens,
     "position": _position,
 }  # fmt: skip
@@ -264,16 +270,16 @@ def _kind_of(value: Any) -> str:
     return f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
 
 
-def _numbers(value: Array) -> str:
+def _array_text(value: Array) -> str:
     """Say what small arrays hold, and how far large ones reach."""
     flat = value.reshape(-1)
     if value.dtype.kind not in "biuf":
-        return f"{_kind_of(value)}: {spelled(str(flat[:_NOTE_VALUES].tolist()), _NOTE_LETTERS)[0]}"
+        return f"{_kind_of(value)}: {truncated_text(str(flat[:_NOTE_VALUES].tolist()), _NOTE_LETTERS)[0]}"
     if flat.size <= _NOTE_VALUES:
-        return f"{_kind_of(value)}: {' '.join(shown(float(v)) for v in flat)}".rstrip()
+        return f"{_kind_of(value)}: {' '.join(number_text(float(v)) for v in flat)}".rstrip()
     finite = flat[np.isfinite(flat)]
     if not finite.size:
         return f"{_kind_of(value)}: no finite value"
     bad = flat.size - finite.size
-    said = f"{_kind_of(value)}: {shown(float(finite.min()))} to {shown(float(finite.max()))}"
+    said = f"{_kind_of(value)}: {number_text(float(finite.min()))} to {number_text(float(finite.max()))}"
     return said + (f", {bad:,} not finite" if bad else "")

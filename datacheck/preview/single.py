@@ -18,14 +18,14 @@ from datacheck.cache import Cache
 from datacheck.errors import CorruptionError, DatacheckError, UsageError
 from datacheck.model.sample import ArraySpec
 from datacheck.model.table import CHECKED, Table, Texts
-from datacheck.preview.drawings import MOST, with_ranges
-from datacheck.preview.reading import fitting
-from datacheck.preview.run_previews import POINTS, SAMPLE_BYTES, Chosen, Reader, read_samples
-from datacheck.preview.sample import Sitter
-from datacheck.rules.base import counted
-from datacheck.runtime.beneath import Folder
-from datacheck.scan.previous_runs import Past, read_state
-from datacheck.scan.run import listed
+from datacheck.preview.drawings import MAX_POINTS, mark_trained_ranges
+from datacheck.preview.reading import draw_within
+from datacheck.preview.run_previews import POINTS, SAMPLE_BYTES, ChosenSample, PreviewTasks, read_samples
+from datacheck.preview.sample import PreviewBuilder
+from datacheck.rules.base import pluralize
+from datacheck.runtime.beneath import ConfinedFolder
+from datacheck.scan.previous_runs import PreviousRun, read_state
+from datacheck.scan.run import list_dataset
 from datacheck.scan.run_documents import SAMPLES, read_result, read_schema, read_valid, reading, run_in, unread
 from datacheck.scan.samples import read_failing
 from datacheck.schema.model import Schema
@@ -38,15 +38,15 @@ from datacheck.workers.child import PARSER, Child
 _BYTES = 20_000_000  # of all pictures of the sample
 _SECONDS = 120.0
 _CANDIDATES = 8  # files that a key may lie in
-_ELSEWHERE = (
+_FOREIGN_TOKENIZER = (
     "texts not tokenized: no file outside of the data folder is opened because the schema.yaml of a run names it. Name "
     "the schema: datacheck view KEY --data DATA --schema FILE"
 )
-_LONG = 200  # characters of a key that is compared with others
-_NEAR = 2000  # keys among which one is looked for that was meant
+_MAX_KEY_CHARS = 200  # characters of a key that is compared with others
+_MAX_KEYS_COMPARED = 2000  # keys among which one is looked for that was meant
 
 
-def of_run(run: Path, key: str) -> dict[str, Any]:
+def sample_of_run(run: Path, key: str) -> dict[str, Any]:
     """Return what a page shows of a sample of a finished run: its pictures, and what was found.
 
     Args:
@@ -69,30 +69,36 @@ def of_run(run: Path, key: str) -> dict[str, Any]:
         msg = f"{run}: is of a loader, whose samples are in no file. Name the data: datacheck view KEY --data DATA"
         raise UsageError(msg)
     with reading(run):
-        return _of_past(run, key, said, past, schema, failing, valid)
+        return _scanned_sample(run, key, said, past, schema, failing, valid)
 
 
-def _of_past(
-    run: Path, key: str, said: Mapping[str, Any], past: Past, schema: Schema, failing: Texts, valid: Mapping[str, Any]
+def _scanned_sample(
+    run: Path,
+    key: str,
+    said: Mapping[str, Any],
+    past: PreviousRun,
+    schema: Schema,
+    failing: Texts,
+    valid: Mapping[str, Any],
 ) -> dict[str, Any]:
     row = row_of(past.table, key, f"{run}, a scan of {said['dataset']['root']}")
     listing, table = past.listing, past.table
     codes = failing[row].split()
-    findings = list(_about(said["findings"], codes, table.splits[row], set(table.splits)))
+    findings = list(_findings_of(said["findings"], codes, table.splits[row], set(table.splits)))
     first = list(dict.fromkeys(name for finding in findings for name in finding["fields"]))
     why = "" if table.status[row] == CHECKED else table.reasons[row]
-    chosen = Chosen(table.keys[row], table.splits[row], table.files[row], why, first)
+    chosen = ChosenSample(table.keys[row], table.splits[row], table.files[row], why, first)
     own = _with_own_tokenizer(schema, listing)
     placed = with_rate(own.placed(listing.roots, listing.root), listing, [table.files[row]]).schema
     sample: dict[str, Any] = {"fields": [], "why": why, "left_out": []}
     if not why:
-        sample = _read(Reader(placed, listing.root, listing.roots, listing, strict=True), [chosen])
-    with_ranges(sample["fields"], valid.get("ranges", {}).get(chosen.key), schema.for_split(chosen.split))
-    return _said(chosen, sample, schema, listing.root) | {
+        sample = _read_sample(PreviewTasks(placed, listing.root, listing.roots, listing, strict=True), [chosen])
+    mark_trained_ranges(sample["fields"], valid.get("ranges", {}).get(chosen.key), schema.for_split(chosen.split))
+    return _sample_view(chosen, sample, schema, listing.root) | {
         "run": said["run"]["id"],
         "codes": codes,
         "findings": findings,
-        **({} if own is schema else {"notes": [_ELSEWHERE]}),
+        **({} if own is schema else {"notes": [_FOREIGN_TOKENIZER]}),
     }
 
 
@@ -103,7 +109,7 @@ def _with_own_tokenizer(schema: Schema, listing: Listing) -> Schema:
     path = PurePosixPath(schema.tokenizer.path)
     names = [path, *((path / name) for name in FILES), *(path.parent / name for name in FILES)]
     try:
-        with Folder(listing.root) as folder:
+        with ConfinedFolder(listing.root) as folder:
             folder.stat(str(path))
             for name in names:
                 with suppress(FileNotFoundError, NotADirectoryError):
@@ -113,7 +119,7 @@ def _with_own_tokenizer(schema: Schema, listing: Listing) -> Schema:
     return schema
 
 
-def _about(
+def _findings_of(
     findings: Sequence[Mapping[str, Any]], codes: Sequence[str], split: str, splits: AbstractSet[str]
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Yield the findings of the rules that a sample fails: of its split, of all, or of splits judged as one."""
@@ -124,7 +130,7 @@ def _about(
             yield {name: finding[name] for name in ("rule", "name", "severity", "fields", "message", "fix")}
 
 
-def of_data(data: Path, key: str, schema: Schema, roots: Mapping[str, Path]) -> dict[str, Any]:
+def sample_of_data(data: Path, key: str, schema: Schema, roots: Mapping[str, Path]) -> dict[str, Any]:
     """Return what a page shows of a sample of data that nobody has scanned: its pictures.
 
     Args:
@@ -137,23 +143,23 @@ def of_data(data: Path, key: str, schema: Schema, roots: Mapping[str, Path]) -> 
         UsageError: the data are missing, or hold no such sample.
     """
     root, _ = target(data)
-    listing = listed(data, roots)
+    listing = list_dataset(data, roots)
     placed = schema.placed(roots, root)
     check_alone(placed, listing.alone, schema.tokenizer)
     items = plan_work(placed, listing).items
     within = sorted((item for item in items if key.startswith(item.path)), key=lambda item: -len(item.path))
     why = ""
     for item in within[:_CANDIDATES]:
-        chosen = Chosen(key, item.split, item.path)
+        chosen = ChosenSample(key, item.split, item.path)
         own = with_rate(placed, listing, [item.path]).schema
-        sample = _read(Reader(own, root, listing.roots, listing), [chosen])
+        sample = _read_sample(PreviewTasks(own, root, listing.roots, listing), [chosen])
         if sample["fields"]:
-            return _said(chosen, sample, schema, root) | {"run": "", "codes": [], "findings": []}
+            return _sample_view(chosen, sample, schema, root) | {"run": "", "codes": [], "findings": []}
         why = sample["why"]
     if within and within[0].path == key:
         msg = f"{data}: nothing can be shown of {key!r}: {why}"
         raise UsageError(msg)
-    hint = _meant(key, [item.path for item in items[:_NEAR]])
+    hint = _key_hint(key, [item.path for item in items[:_MAX_KEYS_COMPARED]])
     msg = f"{data}: no sample {key!r}{f' ({why})' if why else ''}. {hint}"
     raise UsageError(msg)
 
@@ -177,28 +183,32 @@ def row_of(table: Table, key: str, run: str) -> int:
         some = ", ".join(table.keys[row] for row in found[:3])
         msg = f"{run}: {len(found):,} samples end with {key!r}: {some} ... Write more of the key."
         raise UsageError(msg)
-    hint = _meant(key, [table.keys[row] for row in range(min(len(table), _NEAR))])
+    hint = _key_hint(key, [table.keys[row] for row in range(min(len(table), _MAX_KEYS_COMPARED))])
     msg = f"{run}: no sample {key!r}. {hint} Of another scan: --run DIR; of other data: --data DATA."
     raise UsageError(msg)
 
 
-def _meant(key: str, known: Sequence[str]) -> str:
-    near = get_close_matches(key, [one for one in known if len(one) <= _LONG], n=1) if len(key) <= _LONG else []
+def _key_hint(key: str, known: Sequence[str]) -> str:
+    near = (
+        get_close_matches(key, [one for one in known if len(one) <= _MAX_KEY_CHARS], n=1)
+        if len(key) <= _MAX_KEY_CHARS
+        else []
+    )
     return f"Did you mean {near[0]}?" if near else f"Keys look like {known[0]}" if known else "The data hold no sample."
 
 
-def _read(reader: Reader, asked: Sequence[Chosen]) -> dict[str, Any]:
+def _read_sample(reader: PreviewTasks, asked: Sequence[ChosenSample]) -> dict[str, Any]:
     """Return the pictures of one sample, or why there are none."""
     if other := reader.refusal(asked[0].file, asked):
         return {"fields": [], "why": other, "left_out": []}
     limits = Limits(item_s=_SECONDS)
     with closing(Child(limits, replace(PARSER, sandbox=reader.sandbox))) as child:
-        task = reader.task(asked[0].file, asked, MOST, _BYTES)
+        task = reader.task(asked[0].file, asked, MAX_POINTS, _BYTES)
         (sample,) = list(read_samples(child, task, asked, _SECONDS))[:1]
     return sample
 
 
-def _said(chosen: Chosen, sample: Mapping[str, Any], schema: Schema, root: Path) -> dict[str, Any]:
+def _sample_view(chosen: ChosenSample, sample: Mapping[str, Any], schema: Schema, root: Path) -> dict[str, Any]:
     place = {"key": chosen.key, "split": chosen.split, "file": chosen.file, "root": str(root), "schema": schema.name}
     return place | {"sample": {"key": chosen.key, "split": chosen.split, **sample}}
 
@@ -209,11 +219,11 @@ _CACHE_SECONDS = (
     10.0  # for all samples; a field that has begun is read: of 100,000 shards each takes some seconds to open
 )
 _READ = 64_000_000  # bytes of values of one sample
-_LATE = "there was no more time"
-_CARRIED = ("role", "unit", "frame", "columns", "order", "skeleton")  # what the fields of a cache say of themselves
+_NO_TIME = "there was no more time"
+_KEPT_ATTRS = ("role", "unit", "frame", "columns", "order", "skeleton")  # what the fields of a cache say of themselves
 
 
-def of_cache(
+def samples_of_cache(
     cache: Cache, declared: object, numbers: Iterable[int], seconds: float = _CACHE_SECONDS
 ) -> tuple[list[dict[str, Any]], list[str], list[CorruptionError]]:
     """Return pictures of samples.
@@ -232,15 +242,15 @@ def of_cache(
     for number, key in zip(numbers, cache.keys(numbers), strict=True):
         fields, why = [], ""
         if time.monotonic() > end:
-            late, why = late + 1, _LATE
+            late, why = late + 1, _NO_TIME
         else:
             try:
-                fields = _drawn(cache, number, schema, end)
+                fields = _draw_cached(cache, number, schema, end)
             except DatacheckError as error:
                 why = f"it could not be read: {error}"
                 damage += [error] if isinstance(error, CorruptionError) else []
         samples.append({"key": key, "split": "", "fields": fields, "left_out": [], "why": why[:300]})
-    said = [f"{counted(late, 'sample')} not drawn: reading may take {seconds:g} s in all"] if late else []
+    said = [f"{pluralize(late, 'sample')} not drawn: reading may take {seconds:g} s in all"] if late else []
     return samples, said, damage
 
 
@@ -266,8 +276,8 @@ def _schema(cache: Cache, declared: object) -> Schema:
 
 def _declared(spec: ArraySpec, before: Mapping[str, Any]) -> dict[str, Any]:
     """Return a field as it is in the cache: a transform may have changed its shape, unit or frame."""
-    own = {name: spec.attrs[name] for name in _CARRIED if name in spec.attrs}
-    gone = {*_CARRIED, "shape", "dtype", *({"up"} if before.get("frame") != own.get("frame") else ())}
+    own = {name: spec.attrs[name] for name in _KEPT_ATTRS if name in spec.attrs}
+    gone = {*_KEPT_ATTRS, "shape", "dtype", *({"up"} if before.get("frame") != own.get("frame") else ())}
     kept = {name: value for name, value in before.items() if name not in gone}
     if spec.kind != "array":
         return kept | own
@@ -275,14 +285,14 @@ def _declared(spec: ArraySpec, before: Mapping[str, Any]) -> dict[str, Any]:
     return kept | own | {"shape": [*([] if named is None else [named]), *spec.item]}
 
 
-def _drawn(cache: Cache, number: int, schema: Schema, end: float) -> list[dict[str, Any]]:
+def _draw_cached(cache: Cache, number: int, schema: Schema, end: float) -> list[dict[str, Any]]:
     """Return the pictures of one sample, and of fields without one why.
 
     Raises:
         DatacheckError: it cannot be read.
     """
     values, notes = _values(cache, number, end)
-    made = fitting(Sitter(values, schema, points=POINTS), SAMPLE_BYTES)
+    made = draw_within(PreviewBuilder(values, schema, points=POINTS), SAMPLE_BYTES)
     notes |= dict.fromkeys(made["left_out"], "no room for its picture in this page")
     return [*made["fields"], *({"field": name, "kind": "note", "about": about} for name, about in notes.items())]
 
@@ -298,7 +308,7 @@ def _values(cache: Cache, number: int, end: float) -> tuple[dict[str, Any], dict
     room = _READ // max(1, len(axes))
     for name, spec in cache.fields.items():
         if time.monotonic() > end:
-            notes[name] = _LATE
+            notes[name] = _NO_TIME
             continue
         present = cache.present(name, one)
         if present is not None and not present[0]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import UsageError
-from datacheck.preview.numbers import Array, UnfitError, numeric, spelled
+from datacheck.preview.numbers import Array, NotDrawableError, numeric, truncated_text
 from datacheck.schema.model import FieldSpec, TokenizerSpec
 from datacheck.tokenization import Tokenizer, content_of, messages_of, role_of, spans
 
@@ -27,8 +27,8 @@ def plain(text: object) -> dict[str, Any]:
     """
     if not isinstance(text, str):
         msg = f"holds {type(text).__name__}, no text"
-        raise UnfitError(msg)
-    return _made([_segment("plain", text)], f"{len(text):,} characters")
+        raise NotDrawableError(msg)
+    return _text_preview([_segment("plain", text)], f"{len(text):,} characters")
 
 
 def tokenized(text: object, how: TokenizerSpec, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -39,10 +39,10 @@ def tokenized(text: object, how: TokenizerSpec, tokenizer: Tokenizer) -> dict[st
     """
     if not isinstance(text, str) or not text:
         return plain(text)
-    part, left = spelled(text, _TEXT_BYTES)
+    part, left = truncated_text(text, _TEXT_BYTES)
     ids, places = tokenizer.placed(part)
     most = how.max_length or len(ids)
-    return _of_tokens(part, places, np.ones(len(ids), bool), [], most, left)
+    return _token_preview(part, places, np.ones(len(ids), bool), [], most, left)
 
 
 def chat(value: object, spec: FieldSpec, how: TokenizerSpec | None, tokenizer: Tokenizer | None) -> dict[str, Any]:
@@ -60,38 +60,40 @@ def chat(value: object, spec: FieldSpec, how: TokenizerSpec | None, tokenizer: T
     messages = messages_of(value)
     if not messages:
         msg = f"holds {type(value).__name__} without a message"
-        raise UnfitError(msg)
+        raise NotDrawableError(msg)
     if tokenizer is not None and how is not None:
         try:
-            return _rendered(messages, how, tokenizer)
+            return _chat_preview(messages, how, tokenizer)
         except (ValueError, UsageError) as error:  # it refuses the chat, or there is none
-            made = _untokenized(messages, spec)
-            return made | {"about": f"{made['about']} No chat template renders it: {spelled(str(error), 200)[0]}"}
-    return _untokenized(messages, spec)
+            made = _untokenized_chat(messages, spec)
+            return made | {
+                "about": f"{made['about']} No chat template renders it: {truncated_text(str(error), 200)[0]}"
+            }
+    return _untokenized_chat(messages, spec)
 
 
-def _untokenized(messages: Sequence[Mapping[str, Any]], spec: FieldSpec) -> dict[str, Any]:
+def _untokenized_chat(messages: Sequence[Mapping[str, Any]], spec: FieldSpec) -> dict[str, Any]:
     segments = []
     for message in messages:
         role, content = role_of(message), content_of(message)
         kind = "plain" if spec.train_on is None else "supervised" if role == spec.train_on else "masked"
         text = content if isinstance(content, str) else repr(content)
-        segments.append(_segment(kind, text, spelled(role, 40)[0]))
-    return _made(segments, f"{len(messages)} {'message' if len(messages) == 1 else 'messages'}, not tokenized")
+        segments.append(_segment(kind, text, truncated_text(role, 40)[0]))
+    return _text_preview(segments, f"{len(messages)} {'message' if len(messages) == 1 else 'messages'}, not tokenized")
 
 
-def _rendered(messages: Sequence[Mapping[str, Any]], how: TokenizerSpec, tokenizer: Tokenizer) -> dict[str, Any]:
-    text, left = spelled(tokenizer.chat(messages), _TEXT_BYTES)
+def _chat_preview(messages: Sequence[Mapping[str, Any]], how: TokenizerSpec, tokenizer: Tokenizer) -> dict[str, Any]:
+    text, left = truncated_text(tokenizer.chat(messages), _TEXT_BYTES)
     ids, places = tokenizer.placed(text)
     start, end = tokenizer.encode([how.start, how.end], around=False)
     most = how.max_length or len(ids)
     trained = np.zeros(len(ids), bool)
     for first, stop in spans(ids[:most], start, end):
         trained[first:stop] = True
-    return _of_tokens(text, places, trained, list(_contents(text, messages)), most, left)
+    return _token_preview(text, places, trained, list(_content_spans(text, messages)), most, left)
 
 
-def _contents(text: str, messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
+def _content_spans(text: str, messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
     """Yield where the contents of messages stand in a text: what is not among them comes from the template."""
     at = 0
     for message in messages:
@@ -103,7 +105,7 @@ def _contents(text: str, messages: Sequence[Mapping[str, Any]]) -> Iterator[tupl
             at = found + len(wanted)
 
 
-def _of_tokens(
+def _token_preview(
     text: str, places: Array, trained: Array, contents: list[tuple[int, int]], most: int, left: int
 ) -> dict[str, Any]:
     """Return the preview of a text whose tokens stand at `places`: int64 (tokens, 2) [first character, last + 1]."""
@@ -124,7 +126,7 @@ def _of_tokens(
         said += f"; {len(places) - most:,} behind the model's {most:,} are cut off"
     if left:
         said += f"; only the first {_TEXT_BYTES:,} characters were tokenized"
-    return _made(segments, said)
+    return _text_preview(segments, said)
 
 
 def tokens(
@@ -149,7 +151,7 @@ def tokens(
     values = numeric(ids)
     if values.ndim != 1 or values.dtype.kind not in "iu":
         msg = f"has shape {list(values.shape)} and type {values.dtype}; tokens are [L] whole numbers"
-        raise UnfitError(msg)
+        raise NotDrawableError(msg)
     kinds = np.full(len(values), "plain", dtype="<U10")
     said = f"{len(values):,} tokens"
     if isinstance(labels, np.ndarray) and labels.shape == values.shape and labels.dtype.kind in "iu":
@@ -171,7 +173,7 @@ def tokens(
         end = min(stop, first + 4 * LETTERS)
         segment = _segment(str(kinds[first]), show(values[first:end]), tokens=stop - first)
         segments.append(segment | {"left_out": segment["left_out"] + stop - end})  # at least a letter a token
-    return _made(segments, said, len(runs))
+    return _text_preview(segments, said, len(runs))
 
 
 def decoded(tokenizer: Tokenizer, ids: Array) -> str:
@@ -190,14 +192,14 @@ def _runs(kinds: Array) -> list[tuple[int, int]]:
 
 
 def _segment(kind: str, text: str, who: str = "", tokens: int | None = None) -> dict[str, Any]:
-    kept, left = spelled(text, LETTERS)
+    kept, left = truncated_text(text, LETTERS)
     return {"is": kind, "text": kept, "left_out": left, "who": who, "tokens": tokens}
 
 
-def _made(segments: list[dict[str, Any]], said: str, count: int | None = None) -> dict[str, Any]:
+def _text_preview(segments: list[dict[str, Any]], said: str, count: int | None = None) -> dict[str, Any]:
     if not any(segment["text"] for segment in segments):
         msg = "is empty"
-        raise UnfitError(msg)
+        raise NotDrawableError(msg)
     more = max(0, (count or len(segments)) - SEGMENTS)
     return {
         "kind": "text", "segments": segments[:SEGMENTS], "more": more,

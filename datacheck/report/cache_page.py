@@ -15,33 +15,33 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.build.fingerprint import between
+from datacheck.build.fingerprint import compare_caches
 from datacheck.build.finish import NOT_MADE
 from datacheck.cache import Cache, open_cache
-from datacheck.cache.diff import Diff, alike, diff
-from datacheck.cache.find import beside
+from datacheck.cache.diff import Diff, diff, same_digest_scheme
+from datacheck.cache.find import neighbouring_caches
 from datacheck.cache.problem import Problem
-from datacheck.cache.reader import About, about
+from datacheck.cache.reader import Provenance, provenance
 from datacheck.cache.verify import Depth, verify
 from datacheck.cache.windows import WindowIndex, Windows
 from datacheck.errors import CorruptionError, DatacheckError, UsageError
 from datacheck.model.sample import ArraySpec
-from datacheck.preview.numbers import thinned
-from datacheck.preview.single import of_cache
-from datacheck.report.html import Kind, cut, joined, kept_within, size_of, within
-from datacheck.report.words import folder_said
+from datacheck.preview.numbers import spread_indices
+from datacheck.preview.single import samples_of_cache
+from datacheck.report.html import PageKind, items_within, pictures_within, render_page, shortened, size_of
+from datacheck.report.words import relative_to_cwd
 from datacheck.rules import catalogue
 from datacheck.torch.resampling import Items
 
 Array = np.ndarray[Any, Any]
 
 COMMAND = "datacheck cache report"
-_OF_CACHE = Kind(
+_CACHE_PAGE = PageKind(
     COMMAND, "Verdict", "contents",
     "datacheck cache info, verify and diff print much of it.", ("parts.js", "cache.js"),
 )  # fmt: skip
-_PICTURED = 6  # valid samples, and as many that stand in for others
-_PICTURES, _ALL = 600_000, 2_800_000  # bytes of the page
+_MAX_PICTURED = 6  # valid samples, and as many that stand in for others
+_PICTURE_BYTES, _PAGE_BYTES = 600_000, 2_800_000  # bytes of the page
 _CACHE_BUDGET = {"fields": 350_000, "shards": 500_000, "problems": 200_000, "steps": 100_000}
 _STRIP = 200  # cells of the drawing of all shards
 _ROWS = 5_000  # shards in the table
@@ -53,12 +53,12 @@ def cache_page(cache: Mapping[str, Any]) -> bytes:
     """Return the bytes of the page of a cache.
 
     Args:
-        cache: as `cache_said` gives it.
+        cache: as `cache_summary` gives it.
     """
-    return joined(_OF_CACHE, cache, pictured=cache.get("previews") is not None)
+    return render_page(_CACHE_PAGE, cache, pictured=cache.get("previews") is not None)
 
 
-def cache_said(place: Path | str, depth: Depth = "quick") -> dict[str, Any]:
+def cache_summary(place: Path | str, depth: Depth = "quick") -> dict[str, Any]:
     """Return what the page says of a finished cache, as JSON values of at most 2.8 MB.
 
     Args:
@@ -76,56 +76,58 @@ def cache_said(place: Path | str, depth: Depth = "quick") -> dict[str, Any]:
     said: dict[str, Any] = {}
     try:
         cache = open_cache(place)
-        known = about(cache)
-        said = _said(cache, known)
-        said["previews"], damage = _previews(cache, known, said["unserved"], min(_PICTURES, _ALL - size_of(said)))
+        known = provenance(cache)
+        said = _cache_contents(cache, known)
+        said["previews"], damage = _previews(
+            cache, known, said["unserved"], min(_PICTURE_BYTES, _PAGE_BYTES - size_of(said))
+        )
         problems = problems or [Problem("", str(error)) for error in damage]
     except CorruptionError as error:
         problems = problems or [Problem("", str(error))]
-    shown = within(map(_problem, problems), _CACHE_BUDGET["problems"])
+    shown = items_within(map(_problem_json, problems), _CACHE_BUDGET["problems"])
     checked = {
         "depth": depth, "when": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()), "problems": shown,
         "all_problems": len(problems),
     }  # fmt: skip
     return {
-        "place": cut(str(place), _TEXT),
-        "quoted": cut(shlex.quote(str(place)), _PATH),
+        "place": shortened(str(place), _TEXT),
+        "quoted": shortened(shlex.quote(str(place)), _PATH),
         "checked": checked,
         "cache": None,
     } | said
 
 
-def _problem(problem: Problem) -> dict[str, str]:
+def _problem_json(problem: Problem) -> dict[str, str]:
     whom = [f"field {problem.field}" if problem.field else "", problem.samples]
     return {
-        "file": cut(problem.file, _TEXT), "what": cut(problem.what, _TEXT),
-        "whom": cut(", ".join(filter(None, whom)), _TEXT),
+        "file": shortened(problem.file, _TEXT), "what": shortened(problem.what, _TEXT),
+        "whom": shortened(", ".join(filter(None, whom)), _TEXT),
     }  # fmt: skip
 
 
-def _said(cache: Cache, known: About) -> dict[str, Any]:
+def _cache_contents(cache: Cache, known: Provenance) -> dict[str, Any]:
     """Return what an opened cache says.
 
     Raises:
         CorruptionError: a part that is asked for is damaged.
     """
-    before, root = earlier_of(cache), cache.root
+    before, root = cache_to_compare(cache), cache.root
     rows = {dim: _rows(cache, dim) for dim in {spec.dim for spec in cache.fields.values()}}
     all_fields = [_field(cache, name, known, *rows[spec.dim]) for name, spec in cache.fields.items()]
     shards = _shards(cache, before)
-    texts = {name: cut(getattr(root, name), _TEXT) for name in ("pipeline", "schema", "split", "key")}
+    texts = {name: shortened(getattr(root, name), _TEXT) for name in ("pipeline", "schema", "split", "key")}
     summary = texts | {
         "samples": len(cache), "made": int(cache.made.sum()), "valid": int(cache.usable.sum()),
         "shard_samples": root.shard_samples, "shards": len(shards), "windows": _short(root.windows),
         "format": cache.manifest.format, "digest": cache.manifest.digest, "content_root": cache.manifest.content_root,
-        "compression": cut(cache.compression, _TEXT), "files": len(cache.manifest.files),
+        "compression": shortened(cache.compression, _TEXT), "files": len(cache.manifest.files),
         "bytes": sum(size for size, _ in cache.manifest.files.values()),
         "stored": sum(one["stored"] for one in all_fields), "raw": sum(one["raw"] for one in all_fields),
     }  # fmt: skip
     return {
         "cache": summary,
-        "fields": within(all_fields, _CACHE_BUDGET["fields"]), "all_fields": len(all_fields),
-        "shards": within(shards[:_ROWS], _CACHE_BUDGET["shards"]), "strip": list(_strip(shards)),
+        "fields": items_within(all_fields, _CACHE_BUDGET["fields"]), "all_fields": len(all_fields),
+        "shards": items_within(shards[:_ROWS], _CACHE_BUDGET["shards"]), "strip": list(_shard_cells(shards)),
         "unserved": codes(cache, known.build.get("not_made")),
         "provenance": _provenance(known),
         "changed": changes(cache, before),
@@ -135,20 +137,20 @@ def _said(cache: Cache, known: About) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------ fields
 
 
-def _field(cache: Cache, name: str, known: About, rows: int, of_samples: list[int] | None) -> dict[str, Any]:
+def _field(cache: Cache, name: str, known: Provenance, rows: int, of_samples: list[int] | None) -> dict[str, Any]:
     spec, stored = cache.fields[name], sum(cache.manifest.files[file][0] for file in cache.shard_files(name))
     present = cache.present(name)
     words = [(key, value) for key, value in sorted(spec.attrs.items()) if isinstance(value, str | int | float)]
     return {
-        "name": cut(name, _TEXT), "dtype": spec.dtype if spec.kind == "array" else spec.kind,
-        "shape": cut(_shape(spec, _declared(known, name)), _TEXT),
-        "about": cut(", ".join(f"{key} {value}" for key, value in words), _TEXT),
+        "name": shortened(name, _TEXT), "dtype": spec.dtype if spec.kind == "array" else spec.kind,
+        "shape": shortened(_shape(spec, _declared_axes(known, name)), _TEXT),
+        "about": shortened(", ".join(f"{key} {value}" for key, value in words), _TEXT),
         "present": None if present is None else int(present.sum()),
         "stored": stored, "raw": rows * spec.item_bytes, "rows": of_samples,
     }  # fmt: skip
 
 
-def _declared(known: About, name: str) -> list[Any]:
+def _declared_axes(known: Provenance, name: str) -> list[Any]:
     """Return the axes of a field as the schema names them, [] where it does not."""
     try:
         return list(known.said["schema"]["fields"][name]["shape"])
@@ -184,7 +186,7 @@ def _rows(cache: Cache, dim: str | None) -> tuple[int, list[int] | None]:
 # ------------------------------------------------------------------------------------------ shards
 
 
-def _shards(cache: Cache, before: Earlier | None) -> list[list[Any]]:
+def _shards(cache: Cache, before: ComparedCache | None) -> list[list[Any]]:
     """Return of each shard: number, first sample, the one behind the last, how many valid, bytes, whether it was there.
 
     The last is None where there is no earlier cache; else whether that has the same file of every field. A field that
@@ -207,7 +209,7 @@ def _shards(cache: Cache, before: Earlier | None) -> list[list[Any]]:
     return [[g, first, min(samples, first + k), good, size, same] for g, first, good, size, same in rows]
 
 
-def _strip(shards: list[list[Any]]) -> Iterator[list[Any]]:
+def _shard_cells(shards: list[list[Any]]) -> Iterator[list[Any]]:
     """Yield runs of shards of one drawn cell: first, last, share of samples not served, how many were there before."""
     per = max(1, -(-len(shards) // _STRIP))
     for first in range(0, len(shards), per):
@@ -221,61 +223,65 @@ def _strip(shards: list[list[Any]]) -> Iterator[list[Any]]:
 
 
 def _previews(
-    cache: Cache, known: About, unserved: Mapping[str, Any], room: int
+    cache: Cache, known: Provenance, unserved: Mapping[str, Any], room: int
 ) -> tuple[dict[str, Any] | None, list[CorruptionError]]:
     """Return pictures of some samples that are served, and what of them is damaged; None where none is served."""
     usable = np.flatnonzero(cache.usable)
-    valid = usable[thinned(len(usable), _PICTURED)].tolist()
+    valid = usable[spread_indices(len(usable), _MAX_PICTURED)].tolist()
     others = [row[5][0] for group in unserved["codes"] for row in group["rows"] if row[5] is not None]
-    instead = list(dict.fromkeys(others))[:_PICTURED]
+    instead = list(dict.fromkeys(others))[:_MAX_PICTURED]
     numbers = list(dict.fromkeys([*valid, *instead]))
     if not numbers:
         return None, []
-    drawn, said, damage = of_cache(cache, known.said.get("schema"), numbers)
-    samples = [one | {"key": cut(one["key"], _TEXT), "why": cut(one["why"], _TEXT)} for one in drawn]
+    drawn, said, damage = samples_of_cache(cache, known.said.get("schema"), numbers)
+    samples = [one | {"key": shortened(one["key"], _TEXT), "why": shortened(one["why"], _TEXT)} for one in drawn]
     at = {number: place for place, number in enumerate(numbers)}
     rows = {"valid": [at[number] for number in valid], "instead": [at[number] for number in instead]}
-    return kept_within({"samples": samples, "findings": rows, "left_out": said}, room, size_of), damage
+    return pictures_within({"samples": samples, "findings": rows, "left_out": said}, room, size_of), damage
 
 
 # -------------------------------------------------------------------------------------- provenance
 
 
-def _provenance(known: About) -> dict[str, Any]:
+def _provenance(known: Provenance) -> dict[str, Any]:
     said = known.said
     steps = [_step(step) for step in known.transforms]
     return {
-        "build": {name: cut(str(known.build[name]), _TEXT) for name in _ENVIRONMENT if name in known.build},
-        "recipe": cut(known.recipe, _TEXT), "files": known.files, "nbytes": known.nbytes,
-        "sources": cut(str(said.get("sources", "")), _TEXT), "values": cut(str(said.get("values", "")), _TEXT),
-        "codec": cut(str(said.get("codec", "")), _TEXT), "steps": within(steps, _CACHE_BUDGET["steps"]),
+        "build": {name: shortened(str(known.build[name]), _TEXT) for name in _ENVIRONMENT if name in known.build},
+        "recipe": shortened(known.recipe, _TEXT), "files": known.files, "nbytes": known.nbytes,
+        "sources": shortened(str(said.get("sources", "")), _TEXT), "values": shortened(str(said.get("values", "")), _TEXT),
+        "codec": shortened(str(said.get("codec", "")), _TEXT), "steps": items_within(steps, _CACHE_BUDGET["steps"]),
         "all_steps": len(steps),
-        "schema": cut(json.dumps(said.get("schema", {}), indent=1, ensure_ascii=False), _SCHEMA),
+        "schema": shortened(json.dumps(said.get("schema", {}), indent=1, ensure_ascii=False), _SCHEMA),
     }  # fmt: skip
 
 
 def _step(step: Any) -> dict[str, str]:
     """Return a transform: its name, the code that it is made of, its options."""
     if not isinstance(step, Mapping):
-        return {"name": cut(str(step), _TEXT), "code": "", "options": ""}
+        return {"name": shortened(str(step), _TEXT), "code": "", "options": ""}
     name = step.get("use", step.get("function", ""))
     name = ":".join(map(str, name)) if isinstance(name, list) else name
     code = f"version {step['version']}" if "version" in step else _short(step.get("source"))
-    return {"name": cut(str(name), _TEXT), "code": code, "options": _short(step.get("options"))}
+    return {"name": shortened(str(name), _TEXT), "code": code, "options": _short(step.get("options"))}
 
 
 def _short(value: Any) -> str:
-    return "" if not value else cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), _TEXT)
+    return (
+        ""
+        if not value
+        else shortened(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), _TEXT)
+    )
 
 
-_READ = 16_000_000  # bytes of values of each cache that are compared
+_MAX_COMPARED_BYTES = 16_000_000  # bytes of values of each cache that are compared
 _CHANGES_SHOWN = 20
 _CHANGE_TEXT, _CHANGE_KEY = 600, 300  # characters
 _CHANGE_BUDGET = {"parts": 150_000, "fields": 100_000, "shown": 100_000}
 
 
 @dataclass(frozen=True)
-class Earlier:
+class ComparedCache:
     """Another finished cache of the same pipeline and split.
 
     Args:
@@ -293,14 +299,14 @@ class Earlier:
         return {self.cache.manifest.files[file][1] for file in self.cache.shard_files(field)}
 
 
-def earlier_of(cache: Cache) -> Earlier | None:
+def cache_to_compare(cache: Cache) -> ComparedCache | None:
     """Return the newest cache that was built before one, of the first the newest of the others; None where none is.
 
     Notes:
         Caches beside it that cannot be opened are passed over: `cache ls` tells of them.
     """
     try:
-        older, newer = beside(cache.path)
+        older, newer = neighbouring_caches(cache.path)
     except DatacheckError:  # who may read a cache in a bucket may not be allowed to list what is beside it
         return None
     for paths, before in ((older, True), (newer, False)):
@@ -311,11 +317,11 @@ def earlier_of(cache: Cache) -> Earlier | None:
                 continue
             one, two = other.root, cache.root
             if one.key != two.key and (one.pipeline, one.split) == (two.pipeline, two.split):
-                return Earlier(other, before)
+                return ComparedCache(other, before)
     return None
 
 
-def changes(cache: Cache, other: Earlier | None) -> dict[str, Any] | None:
+def changes(cache: Cache, other: ComparedCache | None) -> dict[str, Any] | None:
     """Return what tells a cache from another one, None where there is none.
 
     Raises:
@@ -326,71 +332,73 @@ def changes(cache: Cache, other: Earlier | None) -> dict[str, Any] | None:
     """
     if other is None:
         return None
-    said: dict[str, Any] = {"before": other.before, "path": cut(_where(other.cache), _CHANGE_TEXT)}
+    said: dict[str, Any] = {"before": other.before, "path": shortened(_display_path(other.cache), _CHANGE_TEXT)}
     first, second = (other.cache, cache) if other.before else (cache, other.cache)
     try:
         return said | {
-            "pair": [_counted(one) for one in (first, second)], "alike": alike(first, second), "read": _READ,
-            **_parts(first, second), **_told(diff(first, second, most=_READ)),
+            "pair": [_cache_counts(one) for one in (first, second)], "alike": same_digest_scheme(first, second), "read": _MAX_COMPARED_BYTES,
+            **_changed_parts(first, second), **_diff_json(diff(first, second, most=_MAX_COMPARED_BYTES)),
         }  # fmt: skip
     except DatacheckError as error:
         if isinstance(error, CorruptionError) and str(error).startswith(f"{cache.path}: "):
             raise  # it is the one that the page is of
-        return said | {"failed": cut(str(error), _CHANGE_TEXT)}
+        return said | {"failed": shortened(str(error), _CHANGE_TEXT)}
 
 
-def _where(cache: Cache) -> str:
-    return folder_said(cache.path) if isinstance(cache.path, Path) else cache.path
+def _display_path(cache: Cache) -> str:
+    return relative_to_cwd(cache.path) if isinstance(cache.path, Path) else cache.path
 
 
-def _counted(cache: Cache) -> dict[str, Any]:
+def _cache_counts(cache: Cache) -> dict[str, Any]:
     return {
-        "key": cut(cache.root.key, _CHANGE_KEY), "built": cut(str(about(cache).build.get("built", "")), _CHANGE_KEY),
+        "key": shortened(cache.root.key, _CHANGE_KEY), "built": shortened(str(provenance(cache).build.get("built", "")), _CHANGE_KEY),
         "samples": len(cache), "valid": int(cache.usable.sum()),
         "bytes": sum(size for size, _ in cache.manifest.files.values()), "content_root": cache.manifest.content_root,
     }  # fmt: skip
 
 
-def _parts(first: Cache, second: Cache) -> dict[str, Any]:
+def _changed_parts(first: Cache, second: Cache) -> dict[str, Any]:
     found = [
-        [cut(d.where, _CHANGE_TEXT), cut(d.before, _CHANGE_TEXT), cut(d.now, _CHANGE_TEXT)]
-        for d in between(second.path, first.path)
+        [shortened(d.where, _CHANGE_TEXT), shortened(d.before, _CHANGE_TEXT), shortened(d.now, _CHANGE_TEXT)]
+        for d in compare_caches(second.path, first.path)
     ]
-    return {"parts": within(found, _CHANGE_BUDGET["parts"]), "all_parts": len(found)}
+    return {"parts": items_within(found, _CHANGE_BUDGET["parts"]), "all_parts": len(found)}
 
 
-def _told(found: Diff) -> dict[str, Any]:
-    fields = [[cut(text or "none", _CHANGE_TEXT) for text in (name, *pair)] for name, pair in found.fields.items()]
+def _diff_json(found: Diff) -> dict[str, Any]:
+    fields = [
+        [shortened(text or "none", _CHANGE_TEXT) for text in (name, *pair)] for name, pair in found.fields.items()
+    ]
     return {
-        "fields": within(fields, _CHANGE_BUDGET["fields"]), "all_fields": len(fields), "unread": found.unread,
-        "added": _shown(found.added, lambda key: [key]),
-        "removed": _shown(found.removed, lambda key: [key]),
-        "changed": _shown(found.changed.items(), _changed),
-        "verdicts": _shown(found.verdicts.items(), _judged),
+        "fields": items_within(fields, _CHANGE_BUDGET["fields"]), "all_fields": len(fields), "unread": found.unread,
+        "added": _first_rows(found.added, lambda key: [key]),
+        "removed": _first_rows(found.removed, lambda key: [key]),
+        "changed": _first_rows(found.changed.items(), _change_row),
+        "verdicts": _first_rows(found.verdicts.items(), _verdict_row),
     }  # fmt: skip
 
 
-def _changed(item: tuple[str, Mapping[str, Any]]) -> list[str]:
+def _change_row(item: tuple[str, Mapping[str, Any]]) -> list[str]:
     key, fields = item
     return [key, "; ".join(f"{name}: {change}" for name, change in fields.items())]
 
 
-def _judged(item: tuple[str, tuple[Iterable[str], Iterable[str]]]) -> list[str]:
+def _verdict_row(item: tuple[str, tuple[Iterable[str], Iterable[str]]]) -> list[str]:
     key, verdicts = item
     return [key, *(", ".join(codes) or "valid" for codes in verdicts)]
 
 
-def _shown(items: Any, row: Callable[[Any], list[str]]) -> dict[str, Any]:
+def _first_rows(items: Any, row: Callable[[Any], list[str]]) -> dict[str, Any]:
     """Return how many there are, and the first of them."""
     listed = list(items)
-    rows = [[cut(text, _CHANGE_TEXT) for text in row(item)] for item in listed[:_CHANGES_SHOWN]]
-    return {"all": len(listed), "rows": within(rows, _CHANGE_BUDGET["shown"])}
+    rows = [[shortened(text, _CHANGE_TEXT) for text in row(item)] for item in listed[:_CHANGES_SHOWN]]
+    return {"all": len(listed), "rows": items_within(rows, _CHANGE_BUDGET["shown"])}
 
 
 _SEED = _EPOCH = 0
-_SHOWN = 10  # samples of each code
-_CODES = 200
-_OF_CACHES = {NOT_MADE: "read, but refused by a transform or by the layout"}
+_SAMPLES_PER_CODE = 10  # samples of each code
+_MAX_CODES = 200
+_CACHE_CODE_NAMES = {NOT_MADE: "read, but refused by a transform or by the layout"}
 _SERVED_BUDGET, _SERVED_KEY = 500_000, 300  # bytes of the page; characters of a key or a reason
 
 
@@ -415,16 +423,16 @@ def codes(cache: Cache, not_made: Any) -> dict[str, Any]:
         for code in found.get(key) or [""]:
             of_code.setdefault(code, []).append(place)
     ordered = sorted(of_code.items(), key=lambda item: (-len(item[1]), item[0]))
-    chosen = sorted({place for _, places in ordered[:_CODES] for place in places[:_SHOWN]})
-    instead, why = _instead(cache, numbers[chosen])
+    chosen = sorted({place for _, places in ordered[:_MAX_CODES] for place in places[:_SAMPLES_PER_CODE]})
+    instead, why = _substitutes(cache, numbers[chosen])
     reasons = not_made if isinstance(not_made, Mapping) else {}
     rows = {
         place: [
             int(numbers[place]),
-            cut(keys[place], _SERVED_KEY),
+            shortened(keys[place], _SERVED_KEY),
             bool(made[numbers[place]]),
-            cut(" ".join(found.get(keys[place], [])), _SERVED_KEY),
-            cut(str(reasons.get(keys[place], "")), _SERVED_KEY),
+            shortened(" ".join(found.get(keys[place], [])), _SERVED_KEY),
+            shortened(str(reasons.get(keys[place], "")), _SERVED_KEY),
             other,
         ]
         for place, other in zip(chosen, instead, strict=True)
@@ -432,18 +440,18 @@ def codes(cache: Cache, not_made: Any) -> dict[str, Any]:
     known = catalogue()
     groups = (
         {
-            "code": cut(code, _SERVED_KEY), "name": known[code].name if code in known else _OF_CACHES.get(code, ""),
-            "rule": code in known, "samples": len(places), "rows": [rows[place] for place in places[:_SHOWN]],
+            "code": shortened(code, _SERVED_KEY), "name": known[code].name if code in known else _CACHE_CODE_NAMES.get(code, ""),
+            "rule": code in known, "samples": len(places), "rows": [rows[place] for place in places[:_SAMPLES_PER_CODE]],
         }
-        for code, places in ordered[:_CODES]
+        for code, places in ordered[:_MAX_CODES]
     )  # fmt: skip
     return {
-        "codes": within(groups, _SERVED_BUDGET), "all_codes": len(ordered), "why": why,
+        "codes": items_within(groups, _SERVED_BUDGET), "all_codes": len(ordered), "why": why,
         "seed": _SEED, "epoch": _EPOCH, "windows": cache.root.windows is not None,
     }  # fmt: skip
 
 
-def _instead(cache: Cache, numbers: Array) -> tuple[list[Any], str]:
+def _substitutes(cache: Cache, numbers: Array) -> tuple[list[Any], str]:
     """Return what is served for each of these samples (number, key and step, or None), and why nothing is."""
     nothing = [None] * len(numbers)
     if not len(numbers):
@@ -452,12 +460,12 @@ def _instead(cache: Cache, numbers: Array) -> tuple[list[Any], str]:
         index, first, has = _windows(cache, numbers)
         items = Items(cache.usable, "resample", _SEED, index)
     except (UsageError, TypeError) as error:  # nothing is valid, or no episode is long enough for a window
-        return nothing, cut(str(error), _SERVED_KEY)
+        return nothing, shortened(str(error), _SERVED_KEY)
     served = items.substituted(first[has], _EPOCH)
     samples = items.samples(served)
     steps: Iterable[int | None] = [None] * len(served) if index is None else items.steps(served)[0].tolist()
     rows = zip(samples.tolist(), cache.keys(samples), steps, strict=True)
-    found = iter([[number, cut(key, _SERVED_KEY), step] for number, key, step in rows])
+    found = iter([[number, shortened(key, _SERVED_KEY), step] for number, key, step in rows])
     return [next(found) if there else None for there in has.tolist()], ""
 
 

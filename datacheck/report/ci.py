@@ -18,23 +18,23 @@ from xml.etree import ElementTree as ET
 
 import orjson
 
-from datacheck.errors import COLONS, COMMAND, inert
+from datacheck.errors import COLONS, COMMAND, escape_ci_commands
 from datacheck.model.finding import Severity, Verdict
 from datacheck.report import rule_pages
-from datacheck.report.fitness import errors_of, whole
+from datacheck.report.fitness import dataset_sentence, error_codes
 from datacheck.report.words import clean, finding_lines, finding_title, last_line
 from datacheck.rules import catalogue
 from datacheck.runtime.beneath import read_file
 from datacheck.runtime.hashing import digest_value
 from datacheck.scan.run_documents import RESULT, RESULT_BYTES
 
-_COUNTED = {"error": {"error"}, "warning": {"error", "warning"}, "never": set[str]()}
+_FAILING_SEVERITIES = {"error": {"error"}, "warning": {"error", "warning"}, "never": set[str]()}
 _LEFT_OUT = "its findings did not fit into result.json; samples.parquet names the samples"
 _NOT_RUN = {Verdict.SKIP: "had nothing to look at", Verdict.NOT_APPLICABLE: "does not apply", Verdict.OFF: "is off"}
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RuleOutcome:
     """What came of one rule; all texts are harmless.
 
     Args:
@@ -55,13 +55,13 @@ class Outcome:
     trace: str = ""
 
 
-def harmless(outcome: Outcome) -> Outcome:
+def without_ci_commands(outcome: RuleOutcome) -> RuleOutcome:
     """Return an outcome in whose lines a runner of CI finds no command."""
-    message, text, trace = map(inert, (outcome.message, outcome.text, outcome.trace))
+    message, text, trace = map(escape_ci_commands, (outcome.message, outcome.text, outcome.trace))
     return replace(outcome, message=message, text=text, trace=trace)
 
 
-def outcomes(said: Mapping[str, Any]) -> Iterator[Outcome]:
+def outcomes(said: Mapping[str, Any]) -> Iterator[RuleOutcome]:
     """Yield the outcome of every rule, and after them that of the readers where one crashed.
 
     Args:
@@ -79,25 +79,25 @@ def outcomes(said: Mapping[str, Any]) -> Iterator[Outcome]:
 def _outcome(
     said: Mapping[str, Any], code: str, rule: Mapping[str, Any], found: Sequence[Mapping[str, Any]],
     crashes: Sequence[Mapping[str, str]],
-) -> Outcome:  # fmt: skip
+) -> RuleOutcome:  # fmt: skip
     head = clean(code), clean(rule["name"])
     text = "\n\n".join("\n".join(finding_lines(finding)) for finding in found)
-    counting = _COUNTED[said["run"]["fail_on"]]
+    counting = _FAILING_SEVERITIES[said["run"]["fail_on"]]
     counted = [finding for finding in found if finding["severity"] in counting]
     if crashes or rule["status"] == Verdict.CRASH:
         last = clean("; ".join(last_line(crash["traceback"]) for crash in crashes)) or "crashed"
         trace = "\n".join(line for crash in crashes for line in _traceback(crash))
-        return Outcome(*head, "error", "crash", last, text, trace)
+        return RuleOutcome(*head, "error", "crash", last, text, trace)
     if counted:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        return Outcome(*head, "failed", counted[0]["severity"], clean(counted[0]["message"]) + more, text)
+        return RuleOutcome(*head, "failed", counted[0]["severity"], clean(counted[0]["message"]) + more, text)
     if rule["status"] == Verdict.FAIL and not found and rule["severity"] in counting and "left_out" in said:
         # result.json has the worst findings of a dataset with very many; those of this rule are not among them
-        return Outcome(*head, "failed", rule["severity"], _LEFT_OUT)
+        return RuleOutcome(*head, "failed", rule["severity"], _LEFT_OUT)
     if rule["status"] in _NOT_RUN:
         why = clean(rule.get("why") or "; ".join(rule.get("unseen", [])))
-        return Outcome(*head, "skipped", "", _NOT_RUN[rule["status"]] + (f": {why}" if why else ""), text)
-    return Outcome(*head, text=text)
+        return RuleOutcome(*head, "skipped", "", _NOT_RUN[rule["status"]] + (f": {why}" if why else ""), text)
+    return RuleOutcome(*head, text=text)
 
 
 def _traceback(crash: Mapping[str, str]) -> list[str]:
@@ -105,9 +105,9 @@ def _traceback(crash: Mapping[str, str]) -> list[str]:
     return [f"on {clean(crash['at'], spaces=True)}", *(clean(line, spaces=True) for line in lines)]
 
 
-MOST = 10  # annotations of a kind
-MOST_BYTES = 512 * 1024  # of a summary; GitHub takes 1 MiB of a step
-_KINDS = {"error": "error", "warning": "warning", "info": "notice"}
+MAX_ANNOTATIONS = 10  # annotations of a kind
+MAX_SUMMARY_BYTES = 512 * 1024  # of a summary; GitHub takes 1 MiB of a step
+_ANNOTATION_KINDS = {"error": "error", "warning": "warning", "info": "notice"}
 _TITLE = 200
 
 
@@ -117,23 +117,23 @@ def commands(said: Mapping[str, Any]) -> str:
     Args:
         said: ``datacheck.result/1``.
     """
-    lines: dict[str, list[str]] = {kind: [] for kind in _KINDS.values()}
+    lines: dict[str, list[str]] = {kind: [] for kind in _ANNOTATION_KINDS.values()}
     for crash in said["crashes"]:
         title = f"{crash['rule'] or 'reader'} crashed"
         lines["error"].append(
             _command("error", title, f"{clean(last_line(crash['traceback']))}\non {clean(crash['at'])}")
         )
     for finding in said["findings"]:
-        kind = _KINDS[finding["severity"]]
+        kind = _ANNOTATION_KINDS[finding["severity"]]
         lines[kind].append(_command(kind, finding_title(finding), "\n".join(finding_lines(finding)[1:])))
-    beyond = {kind: max(0, len(found) - MOST) for kind, found in lines.items()}
+    beyond = {kind: max(0, len(found) - MAX_ANNOTATIONS) for kind, found in lines.items()}
     beyond["notice"] += sum(said.get("left_out", {}).get(name, 0) for name in ("findings", "crashes"))
     if any(beyond.values()):
-        shown = lines["notice"][: MOST - 1]
-        count = sum(beyond.values()) + len(lines["notice"][:MOST]) - len(shown)
+        shown = lines["notice"][: MAX_ANNOTATIONS - 1]
+        count = sum(beyond.values()) + len(lines["notice"][:MAX_ANNOTATIONS]) - len(shown)
         more = f"{count:,} more in the job's summary and in result.json"
         lines["notice"] = [*shown, _command("notice", "datacheck", more)]
-    return "".join(line for found in lines.values() for line in found[:MOST])
+    return "".join(line for found in lines.values() for line in found[:MAX_ANNOTATIONS])
 
 
 def _command(kind: str, title: str, message: str) -> str:
@@ -161,7 +161,7 @@ def summary(said: Mapping[str, Any]) -> str:
     counts = said["verdict"]["counts"]
     fit = f"{valid:,} of {listed:,} samples are fit for training"
     if valid == listed:
-        fit = whole(listed, errors_of(said), said["verdict"]["exit_code"]) or fit
+        fit = dataset_sentence(listed, error_codes(said), said["verdict"]["exit_code"]) or fit
     head = f"### {mark}: {fit}\n\n"
     told = ", ".join(f"{count:,} {_plural(name, count)}" for name, count in counts.items())
     about = [("data", said["dataset"]["root"]), ("schema", said["schema"]["name"]), ("findings", told)]
@@ -170,7 +170,7 @@ def summary(said: Mapping[str, Any]) -> str:
     left = 0
     for block in _blocks(said):
         # a block is there as a whole or not at all: half of one would be markup that nobody closes
-        if left or len((text + block).encode()) > MOST_BYTES:
+        if left or len((text + block).encode()) > MAX_SUMMARY_BYTES:
             left += 1
         else:
             text += block
@@ -215,7 +215,7 @@ def junit(said: Mapping[str, Any]) -> bytes:
     for name, value in _properties(said).items():
         ET.SubElement(properties, "property", {"name": name, "value": clean(str(value))})
     for outcome in outcomes(said):
-        _case(suite, said, outcome)
+        _add_testcase(suite, said, outcome)
     counts = {"tests": len(suite.findall("testcase"))}
     counts |= {f"{kind}s": len(suite.findall(f"testcase/{kind}")) for kind in ("failure", "error")}
     counts |= {"skipped": len(suite.findall("testcase/skipped"))}
@@ -240,9 +240,9 @@ def _properties(said: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _case(suite: ET.Element, said: Mapping[str, Any], outcome: Outcome) -> None:
+def _add_testcase(suite: ET.Element, said: Mapping[str, Any], outcome: RuleOutcome) -> None:
     name = f"{outcome.code} {outcome.name}".strip()
-    case = ET.SubElement(suite, "testcase", {"name": name, "classname": f"datacheck.{_class(said)}"})
+    case = ET.SubElement(suite, "testcase", {"name": name, "classname": f"datacheck.{_class_name(said)}"})
     about = {"type": outcome.kind, "message": outcome.message}
     if outcome.state == "failed":
         ET.SubElement(case, "failure", about).text = outcome.text
@@ -255,13 +255,13 @@ def _case(suite: ET.Element, said: Mapping[str, Any], outcome: Outcome) -> None:
         ET.SubElement(case, "system-out").text = outcome.text
 
 
-def _class(said: Mapping[str, Any]) -> str:
+def _class_name(said: Mapping[str, Any]) -> str:
     return clean(said["schema"]["name"]).replace(".", "_") or "-"
 
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
-_PROBLEM = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "recommendation"}
+_PROBLEM_SEVERITIES = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "recommendation"}
 _HERE, _DATA = "%SRCROOT%", "DATAROOT"
 _NAME, _TEXT = 255, 1024  # UTF-16 units
 _LINK = re.compile(r"\[(?=[^\[\]]*\]\()")
@@ -276,21 +276,21 @@ def sarif(said: Mapping[str, Any], places: Mapping[str, Path], here: Path) -> di
         here: the working folder, an absolute path; code scanning takes it for the repository's root.
     """
     codes = {code: number for number, code in enumerate(said["rules"])}
-    root = _Root(said["dataset"]["root"], here)
+    root = _ArtifactRoot(said["dataset"]["root"], here)
     found = [*said["findings"], *said.get("suppressed", [])]
     # of a finding that a baseline knows in part there are two results: what is new, and after it what is known
     prints, often = [], Counter[str]()
-    for name in (_spelled(finding["id"]) for finding in found):
+    for name in (_cleaned(finding["id"]) for finding in found):
         often[name] += 1
         prints.append(_fingerprints(name, often[name]))
     run = {
         "tool": {
             "driver": {
-                "name": "datacheck", "version": _text(said["run"]["version"], _NAME),
+                "name": "datacheck", "version": _limited_text(said["run"]["version"], _NAME),
                 "rules": [_rule(code, rule) for code, rule in said["rules"].items()],
             }
         },
-        "automationDetails": {"id": f"datacheck/{_text(said['dataset']['name'], _NAME)}/"},
+        "automationDetails": {"id": f"datacheck/{_limited_text(said['dataset']['name'], _NAME)}/"},
         "invocations": [_invocation(said)],
         "originalUriBaseIds": root.bases,
         "columnKind": "unicodeCodePoints",
@@ -302,14 +302,14 @@ def sarif(said: Mapping[str, Any], places: Mapping[str, Path], here: Path) -> di
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _text(text: str, most: int = _TEXT) -> str:
+def _limited_text(text: str, most: int = _TEXT) -> str:
     """Return a text that is not empty, holds no control character and has at most so many UTF-16 units."""
     words = clean(text) or "-"
     units = words.encode("utf-16-le")
     return words if len(units) <= 2 * most else f"{units[: 2 * most - 4].decode('utf-16-le', 'ignore')} …"
 
 
-def _spelled(text: str) -> str:
+def _cleaned(text: str) -> str:
     return clean(text, spaces=True)
 
 
@@ -318,22 +318,22 @@ def _spelled(text: str) -> str:
 
 def _rule(code: str, said: Mapping[str, Any]) -> dict[str, Any]:
     severity, rule = Severity(said["severity"]), catalogue().get(code)
-    what = _text(said["name"] if rule is None else rule_pages.first_sentence(rule))
+    what = _limited_text(said["name"] if rule is None else rule_pages.first_sentence(rule))
     page = (
         {"text": what}
         if rule is None
         else {"text": rule_pages.plain(rule, rule_pages.english(rule)), "markdown": rule_pages.markdown(rule)}
     )
     return {
-        "id": _spelled(code),
-        "name": _text(said["name"], _NAME),
+        "id": _cleaned(code),
+        "name": _limited_text(said["name"], _NAME),
         "shortDescription": {"text": what},
         "fullDescription": {"text": what},
         "help": page,
         **({"helpUri": f"{rule_pages.RULE_PAGES}/{code}.md"} if rule_pages.RULE_PAGES and rule is not None else {}),
         "defaultConfiguration": {"level": _LEVELS[severity], "enabled": said["status"] != "off"},
         "properties": {
-            "tags": ["data", f"per-{said['level']}"], "problem.severity": _PROBLEM[severity], "status": said["status"],
+            "tags": ["data", f"per-{said['level']}"], "problem.severity": _PROBLEM_SEVERITIES[severity], "status": said["status"],
         },
     }  # fmt: skip
 
@@ -346,14 +346,14 @@ def _invocation(said: Mapping[str, Any]) -> dict[str, Any]:
             "message": _message(
                 f"{crash['rule'] or 'reader'} crashed on {crash['at']}: {last_line(crash['traceback'])}"
             ),
-            **({"associatedRule": {"id": _spelled(crash["rule"])}} if crash["rule"] else {}),
+            **({"associatedRule": {"id": _cleaned(crash["rule"])}} if crash["rule"] else {}),
         }
         for crash in said["crashes"]
     ]
     return {
         "executionSuccessful": not notes,
         "exitCode": said["verdict"]["exit_code"],
-        "startTimeUtc": _spelled(said["run"]["started"]),
+        "startTimeUtc": _cleaned(said["run"]["started"]),
         **({"toolExecutionNotifications": notes} if notes else {}),
     }
 
@@ -362,21 +362,21 @@ def _invocation(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _result(
-    finding: Mapping[str, Any], codes: Mapping[str, int], places: Mapping[str, Path], root: _Root
+    finding: Mapping[str, Any], codes: Mapping[str, int], places: Mapping[str, Path], root: _ArtifactRoot
 ) -> dict[str, Any]:
     first, *others = list(_locations(finding, places, root))
-    known = {"kind": "external", "status": "accepted", "justification": _text(finding.get("suppressed", ""))}
+    known = {"kind": "external", "status": "accepted", "justification": _limited_text(finding.get("suppressed", ""))}
     return {
-        "ruleId": _spelled(finding["rule"]),
+        "ruleId": _cleaned(finding["rule"]),
         "ruleIndex": codes[finding["rule"]],
         "level": _LEVELS[Severity(finding["severity"])],
-        "message": _message(_told(finding)),
+        "message": _message(_result_message(finding)),
         "locations": [first],
         **({"relatedLocations": [{"id": n, **other} for n, other in enumerate(others, 1)]} if others else {}),
         **({"suppressions": [known]} if "suppressed" in finding else {}),
         "properties": {
-            "failed": finding["failed"], "of": finding["of"], "fields": [_spelled(name) for name in finding["fields"]],
-            "split": _spelled(finding["split"]), "kind": _spelled(finding["kind"]),
+            "failed": finding["failed"], "of": finding["of"], "fields": [_cleaned(name) for name in finding["fields"]],
+            "split": _cleaned(finding["split"]), "kind": _cleaned(finding["kind"]),
         },
     }  # fmt: skip
 
@@ -389,30 +389,30 @@ def _fingerprints(name: str, number: int) -> dict[str, str]:
 
 def _message(text: str) -> dict[str, str]:
     r"""Return a message in which ``[text](target)`` is no link: SARIF has it escaped as ``\[``."""
-    return {"text": _text(_LINK.sub(r"\\[", clean(text)))}
+    return {"text": _limited_text(_LINK.sub(r"\\[", clean(text)))}
 
 
-def _told(finding: Mapping[str, Any]) -> str:
+def _result_message(finding: Mapping[str, Any]) -> str:
     where = [*finding["fields"], *([f"split {finding['split']}"] if finding["split"] else [])]
     count = f" ({finding['failed']:,} of {finding['of']:,} samples)" if finding["failed"] else ""
     cause = f" Cause: {finding['cause']['text']}." if finding["cause"] and finding["cause"]["text"] else ""
     head = f"{finding['name']}{' of ' if where else ''}{', '.join(where)}{count}"
-    return f"{_text(head, _TEXT // 4)}: {_text(finding['message'], _TEXT // 2)}{cause} {finding['fix']}"
+    return f"{_limited_text(head, _TEXT // 4)}: {_limited_text(finding['message'], _TEXT // 2)}{cause} {finding['fix']}"
 
 
-def _locations(finding: Mapping[str, Any], places: Mapping[str, Path], root: _Root) -> Iterator[dict[str, Any]]:
+def _locations(finding: Mapping[str, Any], places: Mapping[str, Path], root: _ArtifactRoot) -> Iterator[dict[str, Any]]:
     """Yield where the examples are; of a statement about the whole dataset, and of a loader's samples, the dataset."""
     for key in finding["examples"]:
         yield {
             "physicalLocation": root.physical(places.get(key)),
-            "logicalLocations": [{"fullyQualifiedName": _spelled(key) or "-", "kind": "element"}],
+            "logicalLocations": [{"fullyQualifiedName": _cleaned(key) or "-", "kind": "element"}],
             "message": _message(key),
         }
     if not finding["examples"]:
         yield {"physicalLocation": root.physical(None), "message": {"text": "the dataset as a whole"}}
 
 
-class _Root:
+class _ArtifactRoot:
     """Where the data are: below the working folder, or elsewhere, of which no more is told than what is below them."""
 
     def __init__(self, root: str, here: Path) -> None:

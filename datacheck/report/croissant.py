@@ -23,13 +23,13 @@ from datacheck.runtime.aligned import empty
 from datacheck.runtime.beneath import check_holes
 from datacheck.runtime.hashing import READ_BYTES, Digester
 from datacheck.runtime.machine import usable_cpus
-from datacheck.scan.previous_runs import Past, read_state
+from datacheck.scan.previous_runs import PreviousRun, read_state
 from datacheck.scan.run_documents import read_result, read_schema, reading, run_in, unread
 from datacheck.schema.model import ANY, FieldSpec, Schema
 from datacheck.sources.listing import Listing
 from datacheck.sources.roots import NOT_WHOLE, Entry, Roots
 
-SAID = ("name", "description", "license", "url", "creator", "citeAs", "datePublished", "version")
+PROPERTIES = ("name", "description", "license", "url", "creator", "citeAs", "datePublished", "version")
 MOST_FILES = 10_000
 
 _CONTEXT = {
@@ -54,7 +54,7 @@ _FORMATS = {
     ".h5": "application/x-hdf5", ".hdf5": "application/x-hdf5", ".wav": "audio/wav",
 }  # fmt: skip
 _TABLES = {".parquet", ".jsonl", ".csv"}  # of which a reader of Croissant takes a column by its name
-_WHOLE = {"segment", "class", "instance", "id", "tokens", "labels", "faces"}
+_INTEGER_ROLES = {"segment", "class", "instance", "id", "tokens", "labels", "faces"}
 _TYPES = {"bool": "sc:Boolean", "text": "sc:Text", "json": "sc:Text"}
 
 
@@ -78,7 +78,7 @@ def card(run: str | Path, said: Mapping[str, str] | None = None, beside: Path | 
 
     Args:
         run: its folder (``.datacheck`` for the newest).
-        said: what nobody can measure, by the names in `SAID`.
+        said: what nobody can measure, by the names in `PROPERTIES`.
         beside: the folder that the card will lie in: where the data lie below it, files are named as seen from there,
             else as seen from the data folder. Files of an extra folder that does not lie below it are not listed.
 
@@ -95,18 +95,23 @@ def card(run: str | Path, said: Mapping[str, str] | None = None, beside: Path | 
         msg = f"{run}: is no finished run. Name the folder of one, for example .datacheck/latest"
         raise UsageError(msg)
     with reading(folder):
-        return _card(run, *_read(folder), said or {}, beside)
+        return _card(run, *_read_run(folder), said or {}, beside)
 
 
 def _card(
-    run: str | Path, result: Mapping[str, Any], past: Past, schema: Schema, own: Mapping[str, str], beside: Path | None
+    run: str | Path,
+    result: Mapping[str, Any],
+    past: PreviousRun,
+    schema: Schema,
+    own: Mapping[str, str],
+    beside: Path | None,
 ) -> Card:
     if not past.listing.entries:
         msg = f"{run}: is the scan of a loader, and a card lists files. Scan the files."
         raise UsageError(msg)
-    base = _base(past.listing.root, beside)
-    head = _head(past.listing.root, base) or ""
-    objects, notes = _objects(past.listing, base)
+    base = _base_folder(past.listing.root, beside)
+    head = _path_prefix(past.listing.root, base) or ""
+    objects, notes = _file_objects(past.listing, base)
     names = sorted({name for name in past.table.files if name}) or past.listing.entries.paths
     suffixes = sorted({PurePosixPath(name).suffix for name in names})
     fields = schema.fields | {n: s for of in schema.when.values() for n, s in of.items() if isinstance(s, FieldSpec)}
@@ -115,25 +120,25 @@ def _card(
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.1",
-        **_described(result, own),
+        **_dataset_properties(result, own),
         "distribution": [_file_set(suffixes, head), *objects],
-        "recordSet": [*_samples(shown, suffixes), *_splits(result["dataset"]["splits"])],
-        "additionalProperty": _measured(result),
+        "recordSet": [*_sample_records(shown, suffixes), *_split_records(result["dataset"]["splits"])],
+        "additionalProperty": _measured_properties(result),
     }
     return Card(
         orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE),
-        [name for name in SAID[2:] if name not in own], notes,
+        [name for name in PROPERTIES[2:] if name not in own], notes,
     )  # fmt: skip
 
 
-def _read(folder: Path) -> tuple[dict[str, Any], Past, Schema]:
+def _read_run(folder: Path) -> tuple[dict[str, Any], PreviousRun, Schema]:
     try:
         return read_result(folder), read_state(folder), read_schema(folder)
     except Exception as error:
         raise unread(folder, error) from error
 
 
-def _described(result: Mapping[str, Any], own: Mapping[str, str]) -> dict[str, Any]:
+def _dataset_properties(result: Mapping[str, Any], own: Mapping[str, str]) -> dict[str, Any]:
     dataset, verdict = result["dataset"], result["verdict"]
     listed = dataset["samples"]["listed"]
     text = (
@@ -146,7 +151,7 @@ def _described(result: Mapping[str, Any], own: Mapping[str, str]) -> dict[str, A
     return named | ({"creator": {"@type": "sc:Person", "name": clean(own["creator"])}} if "creator" in own else {})
 
 
-def _measured(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _measured_properties(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return what datacheck says of the data, as properties of schema.org."""
     dataset, verdict = result["dataset"], result["verdict"]
     values = {
@@ -165,13 +170,13 @@ def _measured(result: Mapping[str, Any]) -> list[dict[str, Any]]:
 # -------------------------------------------------------------------------------------------------- files
 
 
-def _base(root: Path, beside: Path | None) -> Path:
+def _base_folder(root: Path, beside: Path | None) -> Path:
     """Return the folder from which files are named."""
     root, folder = root.resolve(), None if beside is None else beside.resolve()
     return folder if folder is not None and root.is_relative_to(folder) else root
 
 
-def _head(folder: Path, base: Path) -> str | None:
+def _path_prefix(folder: Path, base: Path) -> str | None:
     """Return what the names of a folder's files begin with, "" or a path with a slash behind it; None: no name has."""
     folder = folder.resolve()
     if folder == base:
@@ -179,21 +184,21 @@ def _head(folder: Path, base: Path) -> str | None:
     return f"{folder.relative_to(base).as_posix()}/" if folder.is_relative_to(base) else None
 
 
-def _objects(listing: Listing, base: Path) -> tuple[list[dict[str, Any]], list[str]]:
+def _file_objects(listing: Listing, base: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the files with their SHA-256, and what is not among them."""
     if len(listing.entries) > MOST_FILES:
         most = f"{len(listing.entries):,} files are more than {MOST_FILES:,}: none is listed with its SHA-256"
         return [], [f"{most}; datacheck's digest is of all. Cards of fewer, larger files (tar, Parquet) have them."]
-    heads = {f"@{name}/": _head(folder, base) for name, folder in listing.roots.items()}
+    heads = {f"@{name}/": _path_prefix(folder, base) for name, folder in listing.roots.items()}
     named: dict[str, Entry] = {}  # an extra folder may lie in the data folder: its files are listed twice
     for entry in listing.entries:
         own = next((own for own in heads if entry.path.startswith(own)), "")
-        head = heads[own] if own else _head(listing.root, base)
+        head = heads[own] if own else _path_prefix(listing.root, base)
         if head is not None:
             named.setdefault(head + entry.path.removeprefix(own), entry)
     with ThreadPoolExecutor(usable_cpus()) as pool:
         sums = list(pool.map(lambda entry: _sha256(listing, entry), named.values()))
-    found = [_object(name, entry.size, sha) for (name, entry), sha in zip(named.items(), sums, strict=True) if sha]
+    found = [_file_object(name, entry.size, sha) for (name, entry), sha in zip(named.items(), sums, strict=True) if sha]
     folders = len(named) - len(found)
     many = (
         f"{folders:,} Zarr folders are not listed by themselves"
@@ -207,7 +212,7 @@ def _objects(listing: Listing, base: Path) -> tuple[list[dict[str, Any]], list[s
     return found, notes
 
 
-def _object(name: str, size: int, sha: str) -> dict[str, Any]:
+def _file_object(name: str, size: int, sha: str) -> dict[str, Any]:
     url = quote(name)
     return {
         "@type": "cr:FileObject", "@id": f"file/{url}", "name": clean(name, spaces=True), "contentUrl": url,
@@ -262,7 +267,7 @@ def _format(suffix: str) -> str:
 # ------------------------------------------------------------------------------------------------- fields
 
 
-def _samples(fields: Mapping[str, FieldSpec], suffixes: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _sample_records(fields: Mapping[str, FieldSpec], suffixes: Sequence[str]) -> Iterator[dict[str, Any]]:
     if fields:
         tables = bool(suffixes) and set(suffixes) <= _TABLES
         yield {
@@ -293,10 +298,10 @@ def _type(spec: FieldSpec) -> str:
         return "sc:ImageObject"
     if spec.role in {"flag", "mask", "done"}:
         return "sc:Boolean"
-    return "sc:Integer" if spec.role in _WHOLE else "sc:Float"
+    return "sc:Integer" if spec.role in _INTEGER_ROLES else "sc:Float"
 
 
-def _splits(splits: Mapping[str, Mapping[str, int]]) -> Iterator[dict[str, Any]]:
+def _split_records(splits: Mapping[str, Mapping[str, int]]) -> Iterator[dict[str, Any]]:
     if splits:
         types = {"name": "sc:Text", "samples": "sc:Integer", "valid": "sc:Integer"}
         yield {

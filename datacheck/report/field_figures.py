@@ -12,7 +12,7 @@ from datacheck.model.table import Measured, Table, Texts
 from datacheck.rules.base import Rule
 from datacheck.rules.families.episodes import fps_mismatch
 from datacheck.rules.families.rotations import bad_rotation
-from datacheck.rules.families.tokens import UNTOLD
+from datacheck.rules.families.tokens import UNKNOWN_LENGTH
 from datacheck.rules.label_counts import loader_steps
 from datacheck.rules.selection import options_of, variants
 from datacheck.rules.series import time_field
@@ -42,11 +42,11 @@ _IN_UNIT = frozenset(
      "step"}
 )  # fmt: skip
 _BANDS = {"box": "size", "bone": "size", "near": "distance", "min": "range", "max": "range", "lowest": "rests"}
-_OF_SIZE = frozenset({"box", "bone", "near", "norm"})  # what a unit is told by
+_UNIT_STATS = frozenset({"box", "bone", "near", "norm"})  # what a unit is told by
 VECTORS = frozenset({"min", "max", "dims"})  # shown by their lowest, highest and first component
 
 
-class Shown(NamedTuple):
+class ShownMeasure(NamedTuple):
     """What the page shows of one column, or of one over another: its name, of which field, which statistic.
 
     Args:
@@ -59,31 +59,31 @@ class Shown(NamedTuple):
     stat: str
 
 
-def shown(columns: Iterable[str]) -> dict[str, list[Shown]]:
+def shown_measures(columns: Iterable[str]) -> dict[str, list[ShownMeasure]]:
     """Return what can be shown of each field ("": of the sample as a whole), best first.
 
     Args:
         columns: names of measured columns, ``field:stat`` or ``:field:stat``.
     """
-    found: dict[str, list[Shown]] = {}
+    found: dict[str, list[ShownMeasure]] = {}
     names = dict.fromkeys(columns)
     for name in names:
         head, _, stat = name.rpartition(":")
         field = head.removeprefix(":")
         found.setdefault(field, []).extend(
-            Shown(f"{head}:{one}", field, one) for one in LABELS if _told(one, stat, head, names)
+            ShownMeasure(f"{head}:{one}", field, one) for one in LABELS if _has_columns(one, stat, head, names)
         )
     rank = {stat: place for place, stat in enumerate(LABELS)}
     return {f: sorted(some, key=lambda one: (rank[one.stat], one.column)) for f, some in found.items() if some}
 
 
-def _told(one: str, stat: str, head: str, names: Container[str]) -> bool:
+def _has_columns(one: str, stat: str, head: str, names: Container[str]) -> bool:
     part, _, whole = one.partition("/")
     return part == stat and (not whole or f"{head}:{whole}" in names)
 
 
-def read(columns: Mapping[str, Measured], name: str) -> Measured | None:
-    """Return the column that `Shown` names, None where there is none; of a share where the whole is not 0."""
+def measured_column(columns: Mapping[str, Measured], name: str) -> Measured | None:
+    """Return the column that `ShownMeasure` names, None where there is none; of a share where the whole is not 0."""
     head, _, stat = name.rpartition(":")
     part, _, whole = stat.partition("/")
     if stat not in LABELS or not whole:
@@ -107,21 +107,21 @@ def unit(spec: FieldSpec, stat: str) -> str:
     return "B" if stat in {"bytes", "prompt_bytes"} else (spec.unit or "") if stat in _IN_UNIT else ""
 
 
-def band(schema: Schema, one: Shown) -> list[float | None] | None:
+def band(schema: Schema, one: ShownMeasure) -> list[float | None] | None:
     """Return the lowest and the highest value that the schema allows; an open end is None."""
     spec = schema.spec(one.field)
-    least, most = _counts(schema, spec, one)
+    least, most = _count_limits(schema, spec, one)
     if least is not None or most is not None:
         return [least, most]
     wanted: Any = getattr(spec, _BANDS[one.stat]) if one.stat in _BANDS else None
     if one.stat in {"box", "bone"} and (one.stat == "bone") != (spec.role == "joints"):
         wanted = None  # the size of joints is that of their bones
-    if schema.episode is not None and of_episodes(schema, one):
+    if schema.episode is not None and is_episode_length(schema, one):
         wanted = schema.episode.length
     return None if wanted is None else [wanted.low, wanted.high]
 
 
-def _counts(schema: Schema, spec: FieldSpec, one: Shown) -> tuple[float | None, float | None]:
+def _count_limits(schema: Schema, spec: FieldSpec, one: ShownMeasure) -> tuple[float | None, float | None]:
     """Return the least and the most of what is counted, and of lengths and steps of time; None where it is open."""
     least: float | None = None
     most: float | None = None
@@ -146,7 +146,7 @@ def _finite_end(end: float | None) -> float | None:
     return end if end is not None and math.isfinite(end) else None
 
 
-def agreed(schema: Schema) -> Schema:
+def common_schema(schema: Schema) -> Schema:
     """Return the schema without what ``when: split=...`` says otherwise: of all splits together it is not true."""
     every = variants(schema)
     none, fields = FieldSpec(), dict(schema.fields)
@@ -163,28 +163,28 @@ def option(schema: Schema, of: Rule, name: str) -> float:
     return float(options_of(schema, of)[name])
 
 
-def units(schema: Schema, one: Shown) -> list[tuple[str, float]]:
+def alternative_units(schema: Schema, one: ShownMeasure) -> list[tuple[str, float]]:
     """Return what a length would be a multiple of, were it stored in another unit than declared: (unit, factor)."""
     own = LENGTH.get(schema.spec(one.field).unit or "")
-    if own is None or one.stat not in _OF_SIZE:
+    if own is None or one.stat not in _UNIT_STATS:
         return []
     return [(name, own / other) for name, other in LENGTH.items() if other != own]
 
 
-def of_episodes(schema: Schema, one: Shown) -> bool:
+def is_episode_length(schema: Schema, one: ShownMeasure) -> bool:
     """Tell whether a measure is how long an episode is, as DC501 counts it."""
     declared = schema.windows is not None or schema.episode is not None
     return declared and one.stat == "dims" and one.field == time_field(schema)
 
 
-def marks(schema: Schema, one: Shown) -> list[dict[str, Any]]:
+def marks(schema: Schema, one: ShownMeasure) -> list[dict[str, Any]]:
     """Return the lines to draw ``at`` a number: their ``name``, and how samples ``below`` are and what becomes of them.
 
     Notes:
         Of whole numbers it lies between two.
     """
     windows = schema.windows
-    if windows is not None and of_episodes(schema, one):
+    if windows is not None and is_episode_length(schema, one):
         padded = windows.pad != "none" or windows.short == "pad"
         below = "padded" if padded else "an error in the loader" if windows.short == "raise" else "without a window"
         return [{"at": windows.length - 0.5, "name": f"window {windows.length:,}", "less": "shorter", "below": below}]
@@ -204,11 +204,11 @@ _FAR = 6.0  # times the span from the 1st to the 99th percentile: what lies beyo
 _LOG = 50.0  # from this ratio of highest to lowest on
 _LEAST = 1e-9  # of the highest: what is smaller is no length
 SORTED = 100_000  # values of which percentiles are taken
-_PIECE = 32_768
+_CHUNK_ROWS = 32_768
 _WIDE, _NARROW = 1e300, 1e-290
 _SPLITS = 6
 _DIGITS = 5  # of a length that is to be 1: what rounding leaves is no distribution
-_ASKED = 10_000  # rows that are asked for their dtype: of rare ones the rules tell
+_DTYPE_ROWS = 10_000  # rows that are asked for their dtype: of rare ones the rules tell
 
 
 def fields(table: Table, schema: Schema, unfit: Array, reference: Table | None = None) -> Iterator[dict[str, Any]]:
@@ -220,12 +220,12 @@ def fields(table: Table, schema: Schema, unfit: Array, reference: Table | None =
         unfit: bool (rows): samples that are not fit for training.
         reference: the rows of the run that this one is compared with; they are counted in the same bins.
     """
-    measures = shown(table.columns)
+    measures = shown_measures(table.columns)
     groups = _groups(table, unfit, reference)
     for name in dict.fromkeys([*sorted(schema.stored), *sorted({*schema.fields, *measures} - {ANY, ""}), ""]):
         spec = schema.spec(name)
         known = table.columns[f"{name}:ndim"].present if f"{name}:ndim" in table.columns else None
-        drawn = _drawn(table, schema, measures.get(name, []), groups)
+        drawn = _field_measures(table, schema, measures.get(name, []), groups)
         if spec.absent or (known is None and not drawn and name not in schema.fields):
             continue
         yield {
@@ -235,11 +235,13 @@ def fields(table: Table, schema: Schema, unfit: Array, reference: Table | None =
         }  # fmt: skip
 
 
-def _drawn(table: Table, schema: Schema, measures: Iterable[Shown], groups: _Groups) -> list[dict[str, Any]]:
+def _field_measures(
+    table: Table, schema: Schema, measures: Iterable[ShownMeasure], groups: _Groups
+) -> list[dict[str, Any]]:
     """Return the first measures that vary, and behind them those that do not."""
     drawn: list[dict[str, Any]] = []
     same: list[dict[str, Any]] = []
-    for one in sorted(measures, key=lambda one: not of_episodes(schema, one)):
+    for one in sorted(measures, key=lambda one: not is_episode_length(schema, one)):
         if len(drawn) == MOST:
             break
         if (made := _measure(table, schema, one, groups)) is not None:
@@ -259,7 +261,7 @@ def _dtype(table: Table, name: str) -> str:
     if f"{name}:dtype" not in table.columns:
         return ""
     column = table.columns[f"{name}:dtype"]
-    met = sorted({str(word) for word in column.values[:: 1 + len(table) // _ASKED].tolist()} - {""})
+    met = sorted({str(word) for word in column.values[:: 1 + len(table) // _DTYPE_ROWS].tolist()} - {""})
     return ", ".join(met[:3]) + (" …" if len(met) > 3 else "")
 
 
@@ -285,29 +287,29 @@ def _groups(table: Table, unfit: Array, reference: Table | None) -> _Groups:
     present = Texts.of(table.splits).present()
     apart = 2 <= len(present) <= _SPLITS
     places = {name: place if apart else 0 for place, name in enumerate(present)}
-    then = np.zeros(0, np.int64) if reference is None else _numbers(reference, places)
-    return _Groups(present if apart else [""], 2 * _numbers(table, places) + unfit, reference, then)
+    then = np.zeros(0, np.int64) if reference is None else _split_numbers(reference, places)
+    return _Groups(present if apart else [""], 2 * _split_numbers(table, places) + unfit, reference, then)
 
 
-def _numbers(table: Table, places: dict[str, int]) -> Array:
+def _split_numbers(table: Table, places: dict[str, int]) -> Array:
     """Return of each row the place of its split, -1 where it has none."""
     splits = Texts.of(table.splits)
     return np.array([places.get(word, -1) for word in splits.words], np.int64)[splits.rows]
 
 
-def _measure(table: Table, schema: Schema, one: Shown, groups: _Groups) -> dict[str, Any] | None:
-    column = read(table.columns, one.column)
+def _measure(table: Table, schema: Schema, one: ShownMeasure, groups: _Groups) -> dict[str, Any] | None:
+    column = measured_column(table.columns, one.column)
     if column is None or not _is_drawn(column, one):
         return None  # a check of the user's may call its columns as it likes
     values, rows, known = _finite_values(column, one.stat, groups.rows)
     if not len(values) or (one.stat in {"nonfinite", "zeros", "copies"} and not values.any()):
         return None
-    then = _then(one, groups)
-    spec, whole, allowed = schema.spec(one.field), of_episodes(schema, one), band(schema, one)
+    then = _reference_values(one, groups)
+    spec, whole, allowed = schema.spec(one.field), is_episode_length(schema, one), band(schema, one)
     return {
         "column": one.column, "stat": one.stat, "label": "episode length" if whole else label(spec, one.stat),
         "unit": "steps" if whole else unit(spec, one.stat),
-        "band": allowed, "units": _meant(values, rows, allowed, units(schema, one), len(groups.names)),
+        "band": allowed, "units": _counts_in_other_units(values, rows, allowed, alternative_units(schema, one), len(groups.names)),
         "n": len(values),
         "marks": [mark | {"many": int(np.count_nonzero(values < mark["at"]))} for mark in marks(schema, one)],
         "nonfinite": known - len(values),
@@ -316,7 +318,7 @@ def _measure(table: Table, schema: Schema, one: Shown, groups: _Groups) -> dict[
     }  # fmt: skip
 
 
-def _meant(
+def _counts_in_other_units(
     values: Array, rows: Array, allowed: list[float | None] | None, others: list[tuple[str, float]], splits: int
 ) -> list[dict[str, Any]]:
     """Return in which other units values would be allowed that are not: ``unit``, ``band``, how ``many`` by split."""
@@ -333,14 +335,14 @@ def _meant(
     return made
 
 
-def _is_drawn(column: Measured, one: Shown) -> bool:
+def _is_drawn(column: Measured, one: ShownMeasure) -> bool:
     return column.values.dtype.kind in "biuf" and (column.values.ndim == 1 or one.stat in VECTORS)
 
 
 def _finite_values(column: Measured, stat: str, rows: Array) -> tuple[Array, Array, int]:
     """Return the finite values of a column, what is known of their rows, and how many values there are in all."""
     values, present = _scalar(column.values, stat), column.present
-    present = present & (values < UNTOLD) if stat == "prompt_bytes" else present
+    present = present & (values < UNKNOWN_LENGTH) if stat == "prompt_bytes" else present
     if not present.all():
         values, rows = values[present], rows[present]
     known = len(values)
@@ -350,14 +352,14 @@ def _finite_values(column: Measured, stat: str, rows: Array) -> tuple[Array, Arr
     return values, rows, known
 
 
-def _then(one: Shown, groups: _Groups) -> Then | None:
+def _reference_values(one: ShownMeasure, groups: _Groups) -> ReferenceValues | None:
     """Return the values of the reference of the splits that are here, too."""
-    column = None if groups.reference is None else read(groups.reference.columns, one.column)
+    column = None if groups.reference is None else measured_column(groups.reference.columns, one.column)
     if column is None or not _is_drawn(column, one):
         return None
     values, rows, _ = _finite_values(column, one.stat, groups.then)
     here = rows >= 0
-    return Then(values[here], rows[here], len(groups.names)) if here.any() else None
+    return ReferenceValues(values[here], rows[here], len(groups.names)) if here.any() else None
 
 
 def _scalar(values: Array, stat: str) -> Array:
@@ -373,7 +375,7 @@ def _scalar(values: Array, stat: str) -> Array:
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
-class Then(NamedTuple):
+class ReferenceValues(NamedTuple):
     """What a reference run measured: finite float64 values, the split of each, and how many splits there are."""
 
     values: Array
@@ -382,7 +384,7 @@ class Then(NamedTuple):
 
 
 def histogram(
-    values: Array, groups: Array, count: int, *, whole: bool = False, then: Then | None = None
+    values: Array, groups: Array, count: int, *, whole: bool = False, then: ReferenceValues | None = None
 ) -> dict[str, Any]:
     """Return the percentiles of finite values, and how many of each group fall into each of at most 64 bins.
 
@@ -410,10 +412,10 @@ def histogram(
     edges, log = _edges(drawn, first, last, places, whole=whole)
     if not edges[-1] - edges[0] > _NARROW:
         return said
-    said |= {"log": log, "edges": edges.tolist()} | _counted(values, groups, count, edges, log=log)
+    said |= {"log": log, "edges": edges.tolist()} | _bin_counts(values, groups, count, edges, log=log)
     if then is not None:
         median = _extent(then.values)[2][1]
-        said["then"] = {"median": median} | _counted(then.values, then.splits, then.groups, edges, log=log)
+        said["then"] = {"median": median} | _bin_counts(then.values, then.splits, then.groups, edges, log=log)
     return said
 
 
@@ -431,35 +433,35 @@ def _extent(values: Array) -> tuple[float, float, list[float]]:
     return float(values.min()), float(values.max()), [ordered[first], median, ordered[last]]
 
 
-def _counted(values: Array, groups: Array, count: int, edges: Array, *, log: bool) -> dict[str, Any]:
+def _bin_counts(values: Array, groups: Array, count: int, edges: Array, *, log: bool) -> dict[str, Any]:
     """Return ``counts`` by group and bin, and how many lie ``below`` and ``above``."""
     bins = len(edges) - 1
     counts, below, above = np.zeros(count * bins, np.int64), 0, 0
-    for start in range(0, len(values), _PIECE):  # what stays in the caches takes half the time
-        part, group = values[start : start + _PIECE], groups[start : start + _PIECE]
+    for start in range(0, len(values), _CHUNK_ROWS):  # what stays in the caches takes half the time
+        part, group = values[start : start + _CHUNK_ROWS], groups[start : start + _CHUNK_ROWS]
         under, over = part < edges[0], part > edges[-1]
         if under.any() or over.any():
             below, above = below + int(np.count_nonzero(under)), above + int(np.count_nonzero(over))
             within = ~(under | over)
             part, group = part[within], group[within]
-        counts += np.bincount(group * bins + _places(part, edges, log=log), minlength=count * bins)
+        counts += np.bincount(group * bins + _bin_numbers(part, edges, log=log), minlength=count * bins)
     return {"counts": counts.reshape(count, bins).tolist(), "below": below, "above": above}
 
 
-def _places(values: Array, edges: Array, *, log: bool) -> Array:
+def _bin_numbers(values: Array, edges: Array, *, log: bool) -> Array:
     """Return the bin of values that lie in one: each holds its lower edge, the last its upper one, too, exactly."""
     bins = len(edges) - 1
     if not log and edges[1] - edges[0] < 1e7 * np.spacing(np.abs(edges).max()):  # rounding is no small part of a bin
-        return _searched(values, edges)
+        return _searched_bins(values, edges)
     first, last = (np.log(edges[[0, -1]]) if log else edges[[0, -1]]).tolist()
     at = ((np.log(values) if log else values) - first) * (bins / (last - first))
     places: Array = at.astype(np.int64)
     beside = np.flatnonzero(np.abs(at - np.rint(at)) < 1e-6)  # an edge: of these arithmetic does not tell
-    places[beside] = _searched(values[beside], edges)
+    places[beside] = _searched_bins(values[beside], edges)
     return places
 
 
-def _searched(values: Array, edges: Array) -> Array:
+def _searched_bins(values: Array, edges: Array) -> Array:
     return np.asarray(np.minimum(np.searchsorted(edges, values, "right") - 1, len(edges) - 2))
 
 
@@ -474,7 +476,7 @@ def bins_of(column: Measured, measure: Mapping[str, Any], rows: Array) -> Array:
     values, at, _ = _finite_values(part, measure["stat"], np.arange(len(rows)))
     beside = np.where(values < edges[0], BELOW, ABOVE)
     within = (values >= edges[0]) & (values <= edges[-1])
-    beside[within] = _places(values[within], edges, log=measure["log"])
+    beside[within] = _bin_numbers(values[within], edges, log=measure["log"])
     found[at] = beside
     return found
 

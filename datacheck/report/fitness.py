@@ -19,7 +19,7 @@ def fitness(listed: int, valid: int, errors: Collection[str], exit_code: int) ->
     unfit = listed - valid
     if not unfit:
         alone = "the sample is fit for training" if listed == 1 else f"all {_samples(listed)} are fit for training"
-        return whole(listed, errors, exit_code) or alone
+        return dataset_sentence(listed, errors, exit_code) or alone
     if listed == 1:
         return "the sample is not fit for training"
     if not valid:
@@ -27,7 +27,7 @@ def fitness(listed: int, valid: int, errors: Collection[str], exit_code: int) ->
     return f"{unfit:,} of {_samples(listed)} {'is' if unfit == 1 else 'are'} not fit for training"
 
 
-def whole(listed: int, errors: Collection[str], exit_code: int) -> str:
+def dataset_sentence(listed: int, errors: Collection[str], exit_code: int) -> str:
     """Return what to say where an error is of no sample, though all are fit; "" where there is none."""
     if UNREAD in errors:
         return "most of the data was not read"
@@ -37,7 +37,7 @@ def whole(listed: int, errors: Collection[str], exit_code: int) -> str:
     return f"the dataset as a whole is not fit for training, {each}"
 
 
-def errors_of(said: Mapping[str, Any]) -> set[str]:
+def error_codes(said: Mapping[str, Any]) -> set[str]:
     """Return the codes of the rules that found errors.
 
     Args:

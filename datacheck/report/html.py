@@ -22,13 +22,13 @@ import orjson
 
 from datacheck.errors import UsageError
 from datacheck.model.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, Texts
-from datacheck.report.field_figures import BINS, VECTORS, agreed, bins_of, fields, order_of_rows, read
-from datacheck.report.fitness import errors_of, fitness
+from datacheck.report.field_figures import BINS, VECTORS, bins_of, common_schema, fields, measured_column, order_of_rows
+from datacheck.report.fitness import error_codes, fitness
 from datacheck.report.plots import plots
 from datacheck.report.split_tables import class_shares, drifts, overlaps
-from datacheck.report.words import folder_said
-from datacheck.rules.base import counted
-from datacheck.rules.families.tokens import UNTOLD
+from datacheck.report.words import relative_to_cwd
+from datacheck.rules.base import pluralize
+from datacheck.rules.families.tokens import UNKNOWN_LENGTH
 from datacheck.runtime import fsops
 from datacheck.scan.previous_runs import reference_of
 from datacheck.scan.run import ScanRun
@@ -50,10 +50,10 @@ from datacheck.schema.model import Schema
 Array = np.ndarray[Any, Any]
 
 MOST_ROWS = 5_000
-_SCRIPTS, _DRAWING = ("dom.js", "charts.js"), ("twgl.js", "scene.js", "space.js", "widgets.js", "pictures.js")
+_SCRIPTS, _PICTURE_SCRIPTS = ("dom.js", "charts.js"), ("twgl.js", "scene.js", "space.js", "widgets.js", "pictures.js")
 _STYLES = ("page.css", "pictures.css")
 _MEASURES = 4  # columns of the sample table beside key, split, status, codes
-_ROOM = {
+_BYTE_BUDGETS = {
     "findings": 750_000, "suppressed": 100_000, "rules": 250_000, "unchecked": 150_000, "crashes": 150_000,
     "fields": 450_000, "rows": 600_000, "schema": 100_000, "pairs": 20_000,
     "plots": 200_000, "brushes": 250_000, "drifts": 80_000, "classes": 50_000,
@@ -62,8 +62,8 @@ _ROOM = {
 _NOT_HTML = re.compile(
     rb"[<\x7f]|\xc2[\x80-\x9f]|\xef(?:\xb7[\x90-\xaf]|\xbf[\xbe\xbf])|[\xf0-\xf4][\x8f\x9f\xaf\xbf]\xbf[\xbe\xbf]"
 )
-_PICTURES, _ALL = 1_500_000, 2_800_000  # pictures take what the others leave of all: always some hundred kB
-_KEY = 500  # characters of a key, a reason or a split in the sample table
+_PICTURE_BYTES, _PAGE_BYTES = 1_500_000, 2_800_000  # pictures take what the others leave of all: always some hundred kB
+_MAX_KEY_CHARS = 500  # characters of a key, a reason or a split in the sample table
 _STATUS = ("not fit", "warned", "fit", "fit")
 _UNREAD = {UNREADABLE: "unreadable", SKIPPED: "skipped"}
 
@@ -94,12 +94,12 @@ def write_page(
         raise UsageError(msg)
     fresh = isinstance(run, ScanRun) and "rescored" not in run.report.run  # else somebody else's rows are drawn
     with nullcontext() if fresh else reading(folder):
-        made = page(run_of(folder, table, unfit, drawn, compared=isinstance(run, ScanRun)))
+        made = page(run_summary(folder, table, unfit, drawn, compared=isinstance(run, ScanRun)))
     fsops.write_file(folder / PAGE, made, mode=0o666)
     return folder / PAGE
 
 
-def run_of(
+def run_summary(
     folder: Path, table: Table | None = None, unfit: Array | None = None, drawn: Callable[[], object] | None = None,
     *, compared: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
@@ -117,33 +117,33 @@ def run_of(
     unfit = _unfit(folder, table, failing) if unfit is None else unfit
     ranks = _ranks(failing, [*result["findings"], *result.get("suppressed", [])], unfit)
     reference = reference_of(result["run"], schema) if compared else None
-    drawn_as = agreed(schema)
+    drawn_as = common_schema(schema)
     of_fields = list(fields(table, drawn_as, unfit, reference))
     order = order_of_rows(failing, ranks, MOST_ROWS)
     verdict, samples = result["verdict"], result["dataset"]["samples"]
-    run = _bounded(result) | {
-        "fitness": fitness(samples["listed"], verdict["valid"], errors_of(result), verdict["exit_code"]),
-        "folder": shlex.quote(folder_said(folder)),
+    run = _result_within_budget(result) | {
+        "fitness": fitness(samples["listed"], verdict["valid"], error_codes(result), verdict["exit_code"]),
+        "folder": shlex.quote(relative_to_cwd(folder)),
         "reference": reference is not None,
-        "schema_text": text if size_of(text) <= _ROOM["schema"] else cut(text, _ROOM["schema"] // 6),
-        "fields": within(of_fields, _ROOM["fields"]), "all_fields": len(of_fields),
-        "plots": within(plots(table, drawn_as, unfit), _ROOM["plots"]),
+        "schema_text": text if size_of(text) <= _BYTE_BUDGETS["schema"] else shortened(text, _BYTE_BUDGETS["schema"] // 6),
+        "fields": items_within(of_fields, _BYTE_BUDGETS["fields"]), "all_fields": len(of_fields),
+        "plots": items_within(plots(table, drawn_as, unfit), _BYTE_BUDGETS["plots"]),
         "overlaps": _overlaps(table, schema, failing),
-        "classes": within(_classes(table, schema, failing, reference), _ROOM["classes"]),
+        "classes": items_within(_classes(table, schema, failing, reference), _BYTE_BUDGETS["classes"]),
         "drifts": [
-            one | {"measures": within(one["measures"], _ROOM["drifts"])} for one in drifts(result["rules"], schema)
+            one | {"measures": items_within(one["measures"], _BYTE_BUDGETS["drifts"])} for one in drifts(result["rules"], schema)
         ],
         "of_samples": {"total": len(table), "failing": int(np.count_nonzero(_fails(failing)))},
     }  # fmt: skip
-    room = min(_ROOM["rows"], _ALL - size_of(run))  # all the others full at once leave the rows less
+    room = min(_BYTE_BUDGETS["rows"], _PAGE_BYTES - size_of(run))  # all the others full at once leave the rows less
     run["samples"] = _samples(table, failing, ranks, order, of_fields, room)
-    left = _ALL - size_of(run)
+    left = _PAGE_BYTES - size_of(run)
     order = order[: len(run["samples"]["rows"])]
-    run["brushes"] = brushes(table, run["fields"], order, min(_ROOM["brushes"], left // 2), size_of)
-    run["parquet"] = repr(str(Path(folder_said(folder)) / SAMPLES))
+    run["brushes"] = brushes(table, run["fields"], order, min(_BYTE_BUDGETS["brushes"], left // 2), size_of)
+    run["parquet"] = repr(str(Path(relative_to_cwd(folder)) / SAMPLES))
     if drawn is not None:
         drawn()
-    return run | {"previews": pictures(folder, min(_PICTURES, left - size_of(run["brushes"])), size_of)}
+    return run | {"previews": pictures(folder, min(_PICTURE_BYTES, left - size_of(run["brushes"])), size_of)}
 
 
 def _unfit(folder: Path, table: Table, failing: Texts) -> Array:
@@ -170,7 +170,7 @@ def _fails(failing: Texts) -> Array:
     return fails
 
 
-def _bounded(result: Mapping[str, Any]) -> dict[str, Any]:
+def _result_within_budget(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a result of which the last findings, rules and sentences are left out where all would be too long."""
     said = {name: result[name] for name in ("format", "run", "dataset", "schema", "verdict", "files")}
     lists = {
@@ -181,7 +181,7 @@ def _bounded(result: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "unchecked": result["unchecked"], "crashes": result["crashes"],
     }  # fmt: skip
-    kept = {name: within(items, _ROOM[name]) for name, items in lists.items()}
+    kept = {name: items_within(items, _BYTE_BUDGETS[name]) for name, items in lists.items()}
     before = result.get("left_out", {})
     left_out = {name: before.get(name, 0) + len(items) - len(kept[name]) for name, items in lists.items()}
     return said | kept | {"left_out": before | left_out}
@@ -192,19 +192,19 @@ def _samples(
 ) -> dict[str, Any]:
     """Return the rows of the sample table that there is room for, and the titles of the measures in them."""
     measures = [(f["name"], f["measures"][0]) for f in of_fields if f["measures"] and f["measures"][0]["edges"]]
-    known = [(pair, read(table.columns, pair[1]["column"])) for pair in measures]
+    known = [(pair, measured_column(table.columns, pair[1]["column"])) for pair in measures]
     kept = [(pair, column) for pair, column in known if column is not None and column.values.ndim == 1][:_MEASURES]
     places = order.tolist()
     columns = [
-        [cut(table.keys[row], _KEY) for row in places],
-        [cut(table.splits[row], _KEY) for row in places],
+        [shortened(table.keys[row], _MAX_KEY_CHARS) for row in places],
+        [shortened(table.splits[row], _MAX_KEY_CHARS) for row in places],
         [_UNREAD.get(table.status[row]) or _STATUS[ranks[row]] for row in places],
         [failing[row] for row in places],
-        [cut(table.reasons[row], _KEY) for row in places],
+        [shortened(table.reasons[row], _MAX_KEY_CHARS) for row in places],
         *(_rounded(column, order) for _, column in kept),
     ]
     titles = [{"field": name, "label": m["label"], "unit": m["unit"]} for (name, m), _ in kept]
-    return {"rows": within(zip(*columns, strict=True), room), "measures": titles}
+    return {"rows": items_within(zip(*columns, strict=True), room), "measures": titles}
 
 
 def _overlaps(table: Table, schema: Schema, failing: Texts) -> dict[str, Any] | None:
@@ -215,18 +215,18 @@ def _overlaps(table: Table, schema: Schema, failing: Texts) -> dict[str, Any] | 
     for what in ("samples", "groups"):
         pairs = said[what]["pairs"] if what in said else []
         for pair in pairs:
-            pair["name"] = cut(pair["name"], _KEY)
-            pair["keys"] = [cut(table.keys[row], _KEY) for row in pair.pop("rows")]
-        pairs[:] = within(pairs, _ROOM["pairs"])
-    said["splits"] = [cut(name, _KEY) for name in said["splits"]]
+            pair["name"] = shortened(pair["name"], _MAX_KEY_CHARS)
+            pair["keys"] = [shortened(table.keys[row], _MAX_KEY_CHARS) for row in pair.pop("rows")]
+        pairs[:] = items_within(pairs, _BYTE_BUDGETS["pairs"])
+    said["splits"] = [shortened(name, _MAX_KEY_CHARS) for name in said["splits"]]
     return said
 
 
 def _classes(table: Table, schema: Schema, failing: Texts, reference: Table | None) -> Iterable[dict[str, Any]]:
     """Yield the shares of classes, with no name longer than there is room for."""
     for one in class_shares(table, schema, failing, reference):
-        names = {what: [cut(name, _KEY) for name in one[what]] for what in ("splits", "without")}
-        yield one | names | {"field": cut(one["field"], _KEY)}
+        names = {what: [shortened(name, _MAX_KEY_CHARS) for name in one[what]] for what in ("splits", "without")}
+        yield one | names | {"field": shortened(one["field"], _MAX_KEY_CHARS)}
 
 
 def _rounded(column: Measured, order: Array) -> list[float | None]:
@@ -239,7 +239,7 @@ def _rounded(column: Measured, order: Array) -> list[float | None]:
 # --------------------------------------------------------------------------------------------------- bounds
 
 
-def within(items: Iterable[Any], room: int) -> list[Any]:
+def items_within(items: Iterable[Any], room: int) -> list[Any]:
     """Return the first items that fit into so many bytes of the page."""
     kept = []
     for item in items:
@@ -250,7 +250,7 @@ def within(items: Iterable[Any], room: int) -> list[Any]:
     return kept
 
 
-def cut(text: str, most: int) -> str:
+def shortened(text: str, most: int) -> str:
     """Return the first `most` characters of a text, of which UTF-8 can hold each, with a sign where it had more."""
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= most else f"{text[: most - 2]} …"
@@ -275,7 +275,7 @@ def _escaped(found: re.Match[bytes]) -> bytes:
 
 
 @dataclass(frozen=True)
-class Kind:
+class PageKind:
     """What the pages of one kind have in common beside the template.
 
     Args:
@@ -292,7 +292,7 @@ class Kind:
     scripts: tuple[str, ...]
 
 
-_OF_RUN = Kind(
+_RUN_PAGE = PageKind(
     "datacheck scan", "Verdict", "findings",
     "The same is in result.json and samples.parquet beside it.",
     ("plots.js", "overlay.js", "drifts.js", "classes.js", "brush.js", "parts.js", "samples.js", "page.js"),
@@ -301,10 +301,10 @@ _OF_RUN = Kind(
 
 def page(run: Mapping[str, Any]) -> bytes:
     """Return the bytes of the page of a run."""
-    return joined(_OF_RUN, run, pictured=run.get("previews") is not None)
+    return render_page(_RUN_PAGE, run, pictured=run.get("previews") is not None)
 
 
-def joined(kind: Kind, said: Mapping[str, Any], *, pictured: bool) -> bytes:
+def render_page(kind: PageKind, said: Mapping[str, Any], *, pictured: bool) -> bytes:
     """Return a page: the template with data, scripts and styles, and a policy that lets nothing else run.
 
     Args:
@@ -313,7 +313,7 @@ def joined(kind: Kind, said: Mapping[str, Any], *, pictured: bool) -> bytes:
         pictured: whether it shows pictures of samples.
     """
     own = Path(__file__).with_name("page")
-    scripts, styles = (*_SCRIPTS, *(_DRAWING if pictured else ()), *kind.scripts), _STYLES[: 1 + pictured]
+    scripts, styles = (*_SCRIPTS, *(_PICTURE_SCRIPTS if pictured else ()), *kind.scripts), _STYLES[: 1 + pictured]
     style, script = (b"\n".join((own / name).read_bytes() for name in names) for names in (styles, scripts))
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
@@ -351,12 +351,12 @@ def pictures(folder: Path, room: int, size: Callable[[Any], int]) -> dict[str, A
             continue
         room -= taken
         laid.append(one)
-    kept = kept_within(found, room, size)
-    said = [f"joints of {counted(left, 'field')} not overlaid: the page has no more room"] if left else []
+    kept = pictures_within(found, room, size)
+    said = [f"joints of {pluralize(left, 'field')} not overlaid: the page has no more room"] if left else []
     return kept | {"overlays": laid, "left_out": [*kept["left_out"], *said]}
 
 
-def kept_within(found: Mapping[str, Any], room: int, size: Callable[[Any], int]) -> dict[str, Any]:
+def pictures_within(found: Mapping[str, Any], room: int, size: Callable[[Any], int]) -> dict[str, Any]:
     """Return the first pictures that fit into so many bytes of a page, and what is left out.
 
     Args:
@@ -371,15 +371,15 @@ def kept_within(found: Mapping[str, Any], room: int, size: Callable[[Any], int])
             break
         kept.append(sample)
     left = len(found["samples"]) - len(kept)
-    said = [f"{counted(left, 'sample')} not drawn: the page has no more room"] if left else []
+    said = [f"{pluralize(left, 'sample')} not drawn: the page has no more room"] if left else []
     places = {name: [at for at in mine if at < len(kept)] for name, mine in found["findings"].items()}
     return {"samples": kept, "findings": places, "left_out": [*found["left_out"], *said]}
 
 
 # as `page/brush.js` reads them: of the bins, of what is below and above them, not finite, and not there
 SIGNS = string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/"
-BESIDE = "-_!"
-_SIGNS = np.frombuffer(f"{SIGNS}{BESIDE}.".encode(), np.uint8)
+EXTRA_SIGNS = "-_!"
+_SIGNS = np.frombuffer(f"{SIGNS}{EXTRA_SIGNS}.".encode(), np.uint8)
 _ENTRY = 32  # bytes of the page for an entry's names
 
 
@@ -401,9 +401,13 @@ def brushes(
     """
     assert len(SIGNS) == BINS
     said: dict[str, dict[str, Any]] = {}
-    drawn = [(measure, column) for measure in _in_turn(fields) if (column := read(table.columns, measure["column"]))]
+    drawn = [
+        (measure, column)
+        for measure in _histograms_in_turn(fields)
+        if (column := measured_column(table.columns, measure["column"]))
+    ]
     for measure, column in drawn:
-        entry = {"value": expression(table.columns, measure["column"]), "whole": _whole(measure, column)}
+        entry = {"value": expression(table.columns, measure["column"]), "whole": _has_integer_bins(measure, column)}
         room -= size_of({measure["column"]: entry}) + _ENTRY
         if room < 0:
             return said
@@ -416,14 +420,14 @@ def brushes(
     return said
 
 
-def _in_turn(fields: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def _histograms_in_turn(fields: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """Yield the first histogram of every field, then the second, ..."""
     drawn = [[measure for measure in field["measures"] if measure["edges"]] for field in fields]
     for turn in range(max(map(len, drawn), default=0)):
         yield from (measures[turn] for measures in drawn if turn < len(measures))
 
 
-def _whole(measure: Mapping[str, Any], column: Measured) -> bool:
+def _has_integer_bins(measure: Mapping[str, Any], column: Measured) -> bool:
     low, high = measure["edges"][:2]
     return column.values.dtype.kind in "biu" and high - low == 1 and low % 1 == 0.5
 
@@ -444,7 +448,7 @@ def expression(columns: Mapping[str, Measured], name: str) -> str:
         return _of_vector(_field(name), stat, values)
     value = _double(_field(name), values)
     if stat == "prompt_bytes":
-        return f"pc.if_else({value} < {UNTOLD}, {value}, None)"
+        return f"pc.if_else({value} < {UNKNOWN_LENGTH}, {value}, None)"
     return f"pc.round({value} * 1e5) / 1e5" if stat in {"shortest", "longest"} else value
 
 

@@ -25,18 +25,18 @@ Array = np.ndarray[Any, Any]
 Plot = dict[str, Any]
 
 MOST_DRAWN = 50_000  # rows of fit samples, and of those that are not
-_PIECE = 32_768
+_CHUNK_ROWS = 32_768
 _RIDGE, _GRID = 40, 32  # bins of a component; cells along an axis
-_MOST = 16  # components that are measured apart
-_ALIKE = 12.0  # widest over narrowest component: up to here they share an axis
+_MAX_COMPONENTS = 16  # components that are measured apart
+_MAX_SHARED_RATIO = 12.0  # widest over narrowest component: up to here they share an axis
 _NEAR = 4.0  # times the spread: what else makes a picture no wider is in it
-_MAIN = (0.02, 0.98)  # what is usual
-_ENOUGH = 8  # samples that tell what is usual
-_OFF = 0.05  # of the size: what a centre may be off (DC301)
+_TYPICAL_QUANTILES = (0.02, 0.98)  # what is usual
+_MIN_TYPICAL_SAMPLES = 8  # samples that tell what is usual
+_CENTRE_TOLERANCE = 0.05  # of the size: what a centre may be off (DC301)
 _WIDE, _NARROW = 1e300, 1e-290
 
 
-class Drawn(NamedTuple):
+class DrawnRows(NamedTuple):
     """The rows that are drawn, rising: of fit samples, of those that are not, and of all alike; bool: who is not."""
 
     fit: Array
@@ -44,23 +44,23 @@ class Drawn(NamedTuple):
     alike: Array
     mask: Array
 
-    def of(self, column: Measured) -> tuple[Array, Array]:
+    def row_values(self, column: Measured) -> tuple[Array, Array]:
         """Return a column's rows as float64 (rows, components), of fit samples and of the others; NaN: not finite."""
         return _rows(column, self.fit), _rows(column, self.unfit)
 
-    def whole(self, column: Measured) -> tuple[Array, Array]:
+    def complete_rows(self, column: Measured) -> tuple[Array, Array]:
         """Return those of them in which all is finite."""
-        fit, unfit = self.of(column)
-        return _whole(fit), _whole(unfit)
+        fit, unfit = self.row_values(column)
+        return _complete_rows(fit), _complete_rows(unfit)
 
-    def many(self, column: Measured) -> list[int]:
+    def complete_counts(self, column: Measured) -> list[int]:
         """Return in how many rows all is finite, whether they are drawn or not: of fit samples, and of the others."""
-        known = _known(column)
+        known = _is_complete(column)
         return [int(np.count_nonzero(known & ~self.mask)), int(np.count_nonzero(known & self.mask))]
 
     def median(self, column: Measured) -> Array:
         """Return the median of each component, not finite where there is none; each sample counts as much."""
-        rows = _whole(_rows(column, self.alike))
+        rows = _complete_rows(_rows(column, self.alike))
         return np.median(rows, axis=0) if len(rows) else np.full(column.values.shape[1:] or 1, np.nan)
 
 
@@ -71,21 +71,21 @@ def _rows(column: Measured, rows: Array) -> Array:
     return np.where(np.isfinite(values), np.clip(values, -_WIDE, _WIDE), np.nan)  # beyond that no difference is finite
 
 
-def _whole(values: Array) -> Array:
+def _complete_rows(values: Array) -> Array:
     return values[~np.isnan(values).any(axis=1)]
 
 
-def _known(column: Measured) -> Array:
+def _is_complete(column: Measured) -> Array:
     """Return bool (rows): there is a value, and all of it is finite."""
     return np.asarray(column.present & np.isfinite(column.values).all(axis=1))
 
 
-def _drawn(unfit: Array) -> Drawn:
-    fit, others, alike = (_some(np.flatnonzero(mask)) for mask in (~unfit, unfit, unfit | True))
-    return Drawn(fit, others, alike, unfit)
+def _drawn_rows(unfit: Array) -> DrawnRows:
+    fit, others, alike = (_subsample(np.flatnonzero(mask)) for mask in (~unfit, unfit, unfit | True))
+    return DrawnRows(fit, others, alike, unfit)
 
 
-def _some(rows: Array) -> Array:
+def _subsample(rows: Array) -> Array:
     if len(rows) <= MOST_DRAWN:
         return rows
     return np.sort(rows[np.random.Generator(np.random.PCG64(0)).integers(0, len(rows), MOST_DRAWN)])
@@ -102,7 +102,7 @@ def plots(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
     Notes:
         Kinds: ``lags``, ``ridges``, ``centroids``, ``boxes``, ``bars``, ``approach``; `page/plots.js` draws them.
     """
-    drawn = _drawn(unfit)
+    drawn = _drawn_rows(unfit)
     for name in [
         *dict.fromkeys([*sorted(schema.stored), *sorted({*schema.fields} - {ANY})]),
         *_unlisted(table, schema),
@@ -136,9 +136,12 @@ def _lags(table: Table, name: str, spec: FieldSpec) -> Plot | None:
     count: dict[str, int] = {}
     for kind in ("delta", "absolute"):
         column = _numeric(table, f":{name}:{kind}", len(LAGS))
-        known = np.zeros(0, np.int64) if column is None else np.flatnonzero(_known(column))
+        known = np.zeros(0, np.int64) if column is None else np.flatnonzero(_is_complete(column))
         if column is not None and len(known):
-            read[kind], count[kind] = np.quantile(_rows(column, _some(known)), [0.25, 0.5, 0.75], axis=0), len(known)
+            read[kind], count[kind] = (
+                np.quantile(_rows(column, _subsample(known)), [0.25, 0.5, 0.75], axis=0),
+                len(known),
+            )
             if spec.role == "gripper":  # which way it counts is another question
                 falls = read[kind][1] < 0
                 read[kind][:, falls] = -read[kind][::-1, falls]
@@ -163,13 +166,13 @@ def _short(values: Any) -> Any:
 # ----------------------------------------------------------------------------------------------- components
 
 
-def _ridges(table: Table, name: str, schema: Schema, drawn: Drawn) -> Plot | None:
+def _ridges(table: Table, name: str, schema: Schema, drawn: DrawnRows) -> Plot | None:
     """Return where the lowest and the highest value of each component lie, over all samples."""
     low = _numeric(table, f"{name}:min")
     high = None if low is None else _numeric(table, f"{name}:max", low.values.shape[1])
-    if low is None or high is None or not 2 <= low.values.shape[1] <= _MOST:
+    if low is None or high is None or not 2 <= low.values.shape[1] <= _MAX_COMPONENTS:
         return None
-    ends = [*drawn.of(low), *drawn.of(high)]
+    ends = [*drawn.row_values(low), *drawn.row_values(high)]
     several = not all(np.array_equal(a, b, equal_nan=True) for a, b in zip(ends[:2], ends[2:], strict=True))
     names, bands = (
         _names(schema, name, low.values.shape[1]),
@@ -186,11 +189,11 @@ def _ridges(table: Table, name: str, schema: Schema, drawn: Drawn) -> Plot | Non
             "edges": None,
         }
         if a is not None and b is not None and b - a > _NARROW:
-            edges = _reach(_usual([part[:, n] for part in ends]), a, b, bands[n])
+            edges = _drawn_range(_typical_values([part[:, n] for part in ends]), a, b, bands[n])
             row["edges"] = edges if edges[1] - edges[0] > _NARROW else None  # all of it beyond what is drawn
         rows.append(row)
-    shared = _share([row for row in rows if row["edges"]])
-    beyond = _beyond(low, high, rows)
+    shared = _share_axis([row for row in rows if row["edges"]])
+    beyond = _outside_counts(low, high, rows)
     for n, row in enumerate(rows):
         if row["edges"]:
             row["counts"] = [_counted(part[:, n], *row["edges"]) for part in (ends if several else ends[:2])]
@@ -235,28 +238,28 @@ def _bands(table: Table, name: str, spec: FieldSpec, width: int) -> list[list[fl
     return [[robot.limits[joint][0] / by, robot.limits[joint][1] / by] for joint in orders[order]]
 
 
-def _reach(values: Array, low: float, high: float, band: list[float | None] | None) -> list[float]:
+def _drawn_range(values: Array, low: float, high: float, band: list[float | None] | None) -> list[float]:
     """Return from where to where a component is drawn: without a few far values, with limits that are near."""
     if not len(values):  # what is drawn has none
         return [max(low, -_WIDE), min(high, _WIDE)]
-    a, b = (float(one) for one in np.quantile(values, _MAIN))
+    a, b = (float(one) for one in np.quantile(values, _TYPICAL_QUANTILES))
     room = max((b - a) or abs(a) or 1.0, 2 * _NARROW)
     near = [end for end in band or () if end is not None and a - 2 * room <= end <= b + 2 * room]
     return [max(-_WIDE, min(max(low, a - room), *near, b)), min(_WIDE, max(min(high, b + room), *near, a))]
 
 
-def _usual(parts: list[Array]) -> Array:
+def _typical_values(parts: list[Array]) -> Array:
     """Return the finite values of fit samples (every other part), where they are enough to tell what is usual."""
     fit = np.concatenate(parts[::2])
-    values: Array = fit if len(fit) >= _ENOUGH else np.concatenate(parts)
+    values: Array = fit if len(fit) >= _MIN_TYPICAL_SAMPLES else np.concatenate(parts)
     return np.asarray(values[~np.isnan(values)])
 
 
-def _share(rows: list[Plot]) -> bool:
+def _share_axis(rows: list[Plot]) -> bool:
     """Give all components one axis where they are about as wide and lie together; tell whether they do."""
     wide = [row["edges"][1] - row["edges"][0] for row in rows]
     edges = [min((row["edges"][0] for row in rows), default=0.0), max((row["edges"][1] for row in rows), default=0.0)]
-    if rows and (max(wide) > _ALIKE * min(wide) or edges[1] - edges[0] > 2 * max(wide)):
+    if rows and (max(wide) > _MAX_SHARED_RATIO * min(wide) or edges[1] - edges[0] > 2 * max(wide)):
         return False
     for row in rows:
         row["edges"] = edges
@@ -270,14 +273,14 @@ def _counted(values: Array, low: float, high: float) -> list[int]:
     return found
 
 
-def _beyond(low: Measured, high: Measured, rows: list[Plot]) -> list[int]:
+def _outside_counts(low: Measured, high: Measured, rows: list[Plot]) -> list[int]:
     """Return of how many samples each component is lower or higher than what is drawn of it."""
     edges = np.array([row["edges"] or [-np.inf, np.inf] for row in rows])
     found = np.zeros(len(rows), np.int64)
     if all(row["edges"] is None or row["edges"][0] <= row["low"] <= row["high"] <= row["edges"][1] for row in rows):
         return found.tolist()
-    for start in range(0, len(low.values), _PIECE):  # that stays in the caches
-        part = slice(start, start + _PIECE)
+    for start in range(0, len(low.values), _CHUNK_ROWS):  # that stays in the caches
+        part = slice(start, start + _CHUNK_ROWS)
         out = (low.values[part] < edges[:, 0]) & low.present[part, None]
         out |= (high.values[part] > edges[:, 1]) & high.present[part, None]
         found += np.count_nonzero(out, axis=0)
@@ -287,18 +290,18 @@ def _beyond(low: Measured, high: Measured, rows: list[Plot]) -> list[int]:
 # ---------------------------------------------------------------------------------------- where things lie
 
 
-def _centroids(table: Table, name: str, spec: FieldSpec, drawn: Drawn) -> Plot | None:
+def _centroids(table: Table, name: str, spec: FieldSpec, drawn: DrawnRows) -> Plot | None:
     """Return how many centroids lie in each cell of a grid, in the planes x y and x z."""
     column, sizes = _numeric(table, f"{name}:centroid", 3), table.columns.get(f"{name}:box")
     if column is None:
         return None
-    parts = drawn.whole(column)
+    parts = drawn.complete_rows(column)
     together = np.concatenate(parts)
     if len(together) < 2:
         return None
     known = sizes is not None and sizes.values.dtype.kind == "f" and sizes.values.ndim == 1
     half = float(np.nan_to_num(drawn.median(sizes)[0])) / 2 if known and sizes is not None else 0.0
-    low, high, origin = _frame(parts[0] if len(parts[0]) >= _ENOUGH else together, parts[1], half)
+    low, high, origin = _drawn_cube(parts[0] if len(parts[0]) >= _MIN_TYPICAL_SAMPLES else together, parts[1], half)
     within = [part[((part >= low) & (part <= high)).all(axis=1)] for part in parts]
     planes = [
         {"axes": axes, "counts": [_cells(part[:, axes], low[axes], high[axes]) for part in within]}
@@ -307,22 +310,22 @@ def _centroids(table: Table, name: str, spec: FieldSpec, drawn: Drawn) -> Plot |
     return {
         "kind": "centroids", "title": "Where the centroids lie", "unit": spec.unit or "", "cells": _GRID,
         "low": low.tolist(), "high": high.tolist(), "origin": origin, "half": _short(half), "planes": planes,
-        "median": _short(drawn.median(column)), "of": drawn.many(column), "drawn": [len(part) for part in parts],
-        "outside": _apart(column, low, high), "centered": spec.centered or "",
+        "median": _short(drawn.median(column)), "of": drawn.complete_counts(column), "drawn": [len(part) for part in parts],
+        "outside": _count_outside(column, low, high), "centered": spec.centered or "",
     }  # fmt: skip
 
 
-def _frame(usual: Array, others: Array, half: float) -> tuple[Array, Array, bool]:
+def _drawn_cube(usual: Array, others: Array, half: float) -> tuple[Array, Array, bool]:
     """Return a cube around what is usual, and whether it holds the origin, which it does if that is near.
 
     Notes:
         It holds the other samples, too, if they are near. It is not smaller than what a centre may be off: rounding
         would look like a cloud of places.
     """
-    ends: Array = np.quantile(usual, _MAIN, axis=0)
-    wide = max(float((ends[1] - ends[0]).max()), 2 * _OFF * half) or float(np.abs(ends).max()) or 1.0
+    ends: Array = np.quantile(usual, _TYPICAL_QUANTILES, axis=0)
+    wide = max(float((ends[1] - ends[0]).max()), 2 * _CENTRE_TOLERANCE * half) or float(np.abs(ends).max()) or 1.0
     for more in (np.zeros((1, 3)), others):
-        both = np.concatenate([ends, np.quantile(more, _MAIN, axis=0)]) if len(more) else ends
+        both = np.concatenate([ends, np.quantile(more, _TYPICAL_QUANTILES, axis=0)]) if len(more) else ends
         low, high = both.min(axis=0), both.max(axis=0)
         if float((high - low).max()) <= _NEAR * wide:
             ends = np.stack([low, high])
@@ -332,12 +335,12 @@ def _frame(usual: Array, others: Array, half: float) -> tuple[Array, Array, bool
     return middle - edge, middle + edge, origin
 
 
-def _apart(column: Measured, low: Array, high: Array) -> int:
+def _count_outside(column: Measured, low: Array, high: Array) -> int:
     """Return how many rows, of those in which all is finite, do not lie within a cube."""
     found = 0
-    for start in range(0, len(column.values), _PIECE):
-        part = Measured(column.values[start : start + _PIECE], column.present[start : start + _PIECE])
-        found += int(np.count_nonzero(_known(part) & ~((part.values >= low) & (part.values <= high)).all(axis=1)))
+    for start in range(0, len(column.values), _CHUNK_ROWS):
+        part = Measured(column.values[start : start + _CHUNK_ROWS], column.present[start : start + _CHUNK_ROWS])
+        found += int(np.count_nonzero(_is_complete(part) & ~((part.values >= low) & (part.values <= high)).all(axis=1)))
     return found
 
 
@@ -348,14 +351,14 @@ def _cells(values: Array, low: Array, high: Array) -> list[int]:
     return np.stack([cells, many], axis=1).reshape(-1).tolist()
 
 
-def _bones(table: Table, name: str, schema: Schema, drawn: Drawn) -> Plot | None:
+def _bones(table: Table, name: str, schema: Schema, drawn: DrawnRows) -> Plot | None:
     """Return how long each bone is, against an average hand's (DC601)."""
     spec = schema.spec(name)
     skeleton = skeleton_of(spec)
     column = None if skeleton is None else _numeric(table, f"{name}:pairs", len(skeleton.pairs))
     if skeleton is None or column is None:
         return None
-    fit, unfit = (part[:, : len(skeleton.bones)] for part in drawn.whole(column))
+    fit, unfit = (part[:, : len(skeleton.bones)] for part in drawn.complete_rows(column))
     if not len(fit) + len(unfit):
         return None
     shares = [0.01, 0.25, 0.5, 0.75, 0.99]
@@ -366,6 +369,6 @@ def _bones(table: Table, name: str, schema: Schema, drawn: Drawn) -> Plot | None
     bands = [_short([one / wide / by, one * wide / by]) if wide > 0 else None for one in skeleton.table]
     rows = zip(skeleton.bone_names, places, bands, others, strict=True)
     return {
-        "kind": "boxes", "title": "Length of each bone", "unit": spec.unit or "", "of": drawn.many(column),
+        "kind": "boxes", "title": "Length of each bone", "unit": spec.unit or "", "of": drawn.complete_counts(column),
         "rows": [{"name": bone, "p": p, "band": band, "unfit": other} for bone, p, band, other in rows],
     }  # fmt: skip

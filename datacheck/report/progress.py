@@ -9,20 +9,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
-from datacheck.errors import inert
+from datacheck.errors import escape_ci_commands
 from datacheck.model.finding import Tick
-from datacheck.report.words import bytes_said, clean
+from datacheck.report.words import clean, format_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _LINE_S = 30.0
 
-Tell = Callable[[Tick], None]
+OnTick = Callable[[Tick], None]
 
 
 @contextmanager
-def progress_bar(console: Console | None = None) -> Iterator[Tell | None]:
+def progress_bar(console: Console | None = None) -> Iterator[OnTick | None]:
     """Yield what a scan or a build calls after each task: samples, files or shards, bytes, rate, time left.
 
     Args:
@@ -56,7 +56,7 @@ def progress_bar(console: Console | None = None) -> Iterator[Tell | None]:
         TextColumn("{task.fields[said]}"),
         TimeRemainingColumn(),
     )
-    pace, noted = Pace(), ""
+    pace, noted = ByteRate(), ""
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("scanning", total=None, said="listing files")
 
@@ -69,12 +69,12 @@ def progress_bar(console: Console | None = None) -> Iterator[Tell | None]:
                 noted = tick.note
                 bar.console.print(clean(noted, spaces=True), markup=False, highlight=False)
             total = tick.all_nbytes + tick.all_files  # an empty file is progress too
-            bar.update(task, completed=tick.nbytes + tick.files, total=total or 1, said=said(tick, pace(tick)))
+            bar.update(task, completed=tick.nbytes + tick.files, total=total or 1, said=progress_text(tick, pace(tick)))
 
         yield tell
 
 
-class Pace:
+class ByteRate:
     """How fast a run is: bytes in a second since its first tick; what was there before does not count.
 
     Args:
@@ -94,25 +94,29 @@ class Pace:
         return done / seconds if done > 0 and seconds > 0 else None
 
 
-def lines(file: IO[str], clock: Callable[[], float] = time.monotonic) -> Tell:
+def lines(file: IO[str], clock: Callable[[], float] = time.monotonic) -> OnTick:
     """Return what writes a line every half a minute, the first after that time, and notes at once.
 
     Args:
         file: where to.
         clock: seconds.
     """
-    pace, noted, last = Pace(clock), "", clock()
+    pace, noted, last = ByteRate(clock), "", clock()
 
     def tell(tick: Tick) -> None:
         nonlocal last, noted
         rate = pace(tick)
         if tick.note not in {"", noted}:
             noted = tick.note
-            print(inert(clean(noted, spaces=True)), file=file, flush=True)
+            print(escape_ci_commands(clean(noted, spaces=True)), file=file, flush=True)
         if clock() - last >= _LINE_S:
             last = clock()
             left = f", {_duration((tick.all_nbytes - tick.nbytes) / rate)} left" if rate else ""
-            print(inert(clean(f"{tick.doing}: {said(tick, rate, ', ')}{left}", spaces=True)), file=file, flush=True)
+            print(
+                escape_ci_commands(clean(f"{tick.doing}: {progress_text(tick, rate, ', ')}{left}", spaces=True)),
+                file=file,
+                flush=True,
+            )
 
     return tell
 
@@ -122,7 +126,7 @@ def _duration(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}"
 
 
-def said(tick: Tick, rate: float | None, between: str = " · ") -> str:
+def progress_text(tick: Tick, rate: float | None, between: str = " · ") -> str:
     """Return the words behind the bar; of a loader, which has neither files nor a known size, samples alone.
 
     Args:
@@ -132,11 +136,11 @@ def said(tick: Tick, rate: float | None, between: str = " · ") -> str:
     """
     if tick.all_files and not tick.all_nbytes and tick.files == tick.samples:
         return f"{tick.samples:,}/{tick.all_files:,} samples"
-    parts = [f"{tick.files:,}/{tick.all_files:,} {tick.unit}", bytes_said(tick.nbytes)]
+    parts = [f"{tick.files:,}/{tick.all_files:,} {tick.unit}", format_bytes(tick.nbytes)]
     if tick.doing != "hashing":  # of files alone nobody knows the samples
         parts.insert(0, f"{tick.samples:,} samples")
     if rate is not None:
-        parts.append(f"{bytes_said(rate)}/s")
+        parts.append(f"{format_bytes(rate)}/s")
     if tick.kept:
         parts.append(f"{tick.kept:,} files unchanged" if tick.unit == "files" else f"{tick.kept:,} kept")
     return between.join(parts)

@@ -80,8 +80,8 @@ def _identity(rule: Rule) -> str:
         few = f"{'role' if len(roles) == 1 else 'roles'} {', '.join(roles)}"
         most = f"any role but {', '.join(others)}" if roles and others else "any role"
         said.append(few if 0 < len(roles) < len(others) else most)
-    if rule.needs:
-        said.append(f"not judged on samples that fail {', '.join(rule.needs)}")
+    if rule.suppressed_by:
+        said.append(f"not judged on samples that fail {', '.join(rule.suppressed_by)}")
     return "; ".join(said)
 
 
@@ -123,7 +123,7 @@ def chinese(rule: Rule) -> Page | None:
     return Page(_chinese_identity(rule), head.strip().splitlines()[-1], texts, HEADINGS)
 
 
-def made_from(rule: Rule) -> str:
+def english_digest(rule: Rule) -> str:
     """Return the digest of the English page without its examples, as the Chinese one names it: 16 digits.
 
     Notes:
@@ -140,6 +140,6 @@ def _chinese_identity(rule: Rule) -> str:
         roles, others = known
         most = f"针对 role 不是 {'、'.join(others)} 的字段" if roles and others else "针对任意 role 的字段"
         said.append(f"针对 role 为 {'、'.join(roles)} 的字段" if 0 < len(roles) < len(others) else most)
-    if rule.needs:
-        said.append(f"未通过 {'、'.join(rule.needs)} 的样本不作判断")
+    if rule.suppressed_by:
+        said.append(f"未通过 {'、'.join(rule.suppressed_by)} 的样本不作判断")
     return "；".join(said)

@@ -11,13 +11,13 @@ import numpy as np
 
 from datacheck.errors import MissingDependencyError, UsageError
 from datacheck.plugins import require
-from datacheck.report.html import Kind, joined
+from datacheck.report.html import PageKind, render_page
 from datacheck.runtime import fsops, outputs
 
 Array = np.ndarray[Any, Any]
 
-_OF_SAMPLE = Kind("datacheck view", "Sample", "pictures", "", ("view.js",))
-_IS_VIEW = outputs.generated_by(_OF_SAMPLE.command)
+_SAMPLE_PAGE = PageKind("datacheck view", "Sample", "pictures", "", ("view.js",))
+_IS_VIEW = outputs.generated_by(_SAMPLE_PAGE.command)
 
 
 def write_view(path: Path, said: Mapping[str, Any]) -> None:
@@ -31,16 +31,16 @@ def write_view(path: Path, said: Mapping[str, Any]) -> None:
         UsageError: there is something else already.
         StorageError: it cannot be written.
     """
-    outputs.check_output(path, _OF_SAMPLE.command, _IS_VIEW)
+    outputs.check_output(path, _SAMPLE_PAGE.command, _IS_VIEW)
     fsops.make_directory(path.parent)
-    page = joined(_OF_SAMPLE, said, pictured=True)
-    outputs.write_output(path, page, _OF_SAMPLE.command, _IS_VIEW)
+    page = render_page(_SAMPLE_PAGE, said, pictured=True)
+    outputs.write_output(path, page, _SAMPLE_PAGE.command, _IS_VIEW)
 
 
 # ------------------------------------------------------------------------------------------------- Rerun
 
 
-def record(said: Mapping[str, Any], out: Path | None) -> None:
+def log_to_rerun(said: Mapping[str, Any], out: Path | None) -> None:
     """Log the pictures of one sample to Rerun: to its viewer, or into a file.
 
     Args:

@@ -11,7 +11,7 @@ import numpy as np
 
 from datacheck.model.table import Measured, Rows, Table, Texts
 from datacheck.report.field_figures import LABELS, label, option
-from datacheck.rules.base import counted
+from datacheck.rules.base import pluralize
 from datacheck.rules.families.annotations import PURITY, WORST, instance_class_conflict, place_of
 from datacheck.rules.label_counts import PLACES, class_names, declared, loader_steps, size_edges
 from datacheck.rules.placement import APPROACHES
@@ -22,8 +22,8 @@ from datacheck.schema.model import FieldSpec, Schema
 Array = np.ndarray[Any, Any]
 
 MOST_CLASSES, MOST_SPLITS = 30, 12
-_NAMED = 12  # classes that no sample has
-_PIECE = 32_768
+_MAX_ABSENT_NAMED = 12  # classes that no sample has
+_CHUNK_ROWS = 32_768
 _NOT_JUDGED = frozenset({"DC109", "DC404"})  # as of DC903: placeholders, and labels that stand in another's place
 
 
@@ -53,7 +53,7 @@ def class_shares(
         if column is not None:
             made = _field(table, schema.spec(name), name, (column, judged), order, reference)
             if made is not None:
-                yield made | {"what": _what(schema, name, made)}
+                yield made | {"what": _labelled_unit(schema, name, made)}
 
 
 def _column(table: Table, name: str) -> Measured | None:
@@ -67,7 +67,7 @@ def _field(
     table: Table, spec: FieldSpec, name: str, rows: tuple[Measured, Array], order: list[str], reference: Table | None
 ) -> dict[str, Any] | None:
     column, judged = rows
-    counts, samples = _counted(column, table, judged, order)
+    counts, samples = _label_counts(column, table, judged, order)
     labelled = np.flatnonzero(counts.sum(axis=1) > 0).tolist()
     if not labelled:
         return None
@@ -75,7 +75,7 @@ def _field(
     past = None if reference is None else _column(reference, name)
     then = None
     if reference is not None and past is not None:
-        then = _counted(past, reference, np.ones(len(reference), bool), [order[n] for n in kept])[0]
+        then = _label_counts(past, reference, np.ones(len(reference), bool), [order[n] for n in kept])[0]
     now, known = counts[kept], set(declared(spec))
     places = {c % PLACES for c in known}
     nowhere = sorted(places - set(np.flatnonzero(counts.any(axis=0)).tolist()))
@@ -84,27 +84,27 @@ def _field(
         "without": [name for n, name in enumerate(order) if n not in labelled][:MOST_SPLITS],
         "samples": samples[kept].tolist(), "of": now.sum(axis=1).tolist(),
         "left_out": int(np.count_nonzero(column.present & ~judged)),
-        "folded": len(places) < len(known) if known else not _small(table, name),
-        "nowhere": {"many": len(nowhere), "names": [names[place] for place in nowhere[:_NAMED]]},
-        **_rows(now, then, names),
+        "folded": len(places) < len(known) if known else not _has_small_labels(table, name),
+        "nowhere": {"many": len(nowhere), "names": [names[place] for place in nowhere[:_MAX_ABSENT_NAMED]]},
+        **_class_rows(now, then, names),
     }  # fmt: skip
 
 
-def _counted(column: Measured, table: Table, judged: Array, order: list[str]) -> tuple[Array, Array]:
+def _label_counts(column: Measured, table: Table, judged: Array, order: list[str]) -> tuple[Array, Array]:
     """Return int64 (splits, 64), how many labels are of each class, and (splits) how many samples have some."""
     places = {name: place for place, name in enumerate(order)}
     splits = Texts.of(table.splits)
     rank = np.array([places.get(word, -1) for word in splits.words], np.int64)[splits.rows]
     rank = np.where(column.present & judged, rank, -1)
     counts = np.zeros((len(order), PLACES), np.int64)
-    for start in range(0, len(rank), _PIECE):  # that stays in the caches
-        part, of = column.values[start : start + _PIECE], rank[start : start + _PIECE]
+    for start in range(0, len(rank), _CHUNK_ROWS):  # that stays in the caches
+        part, of = column.values[start : start + _CHUNK_ROWS], rank[start : start + _CHUNK_ROWS]
         for place in np.unique(of[of >= 0]).tolist():
             counts[place] += part[of == place].sum(axis=0, dtype=np.int64)
     return counts, np.bincount(rank[rank >= 0], minlength=len(order))
 
 
-def _rows(now: Array, then: Array | None, names: list[str]) -> dict[str, Any]:
+def _class_rows(now: Array, then: Array | None, names: list[str]) -> dict[str, Any]:
     """Return ``rows``, ``rest`` and ``then``.
 
     Shapes:
@@ -133,7 +133,7 @@ def _sums(now: Array, then: Array | None, places: Array) -> dict[str, Any]:
             "then": None if then is None else then[:, places].sum(axis=1).tolist()}  # fmt: skip
 
 
-def _small(table: Table, name: str) -> bool:
+def _has_small_labels(table: Table, name: str) -> bool:
     """Tell whether all classes are known to have a place of their own though none is declared."""
     ends = [table.columns.get(f"{name}:{stat}") for stat in ("min", "max")]
     if any(end is None or end.values.dtype.kind not in "biuf" for end in ends):
@@ -142,7 +142,7 @@ def _small(table: Table, name: str) -> bool:
     return bool(len(low) and len(high) and low.min() >= 0 and high.max() < PLACES)
 
 
-def _what(schema: Schema, name: str, made: dict[str, Any]) -> str:
+def _labelled_unit(schema: Schema, name: str, made: dict[str, Any]) -> str:
     """Return what has a label: a point, a sample, or nothing that is known."""
     along = schema.spec(name).ragged
     if along is not None and any(spec.ragged == along for _, spec in schema.of_role("points")):
@@ -152,9 +152,9 @@ def _what(schema: Schema, name: str, made: dict[str, Any]) -> str:
 
 Plot = dict[str, Any]
 
-_MOST = 10  # orders of speakers
+_MAX_ROWS = 10  # orders of speakers
 _SIZES = (2, 3, 4, 5, 9, 17, 33, 65, 129, 1025)  # samples that are equal: from which on they are counted together
-_SAID = 60  # characters
+_MAX_OPTION_CHARS = 60  # characters
 
 
 def counts(table: Table, name: str, schema: Schema, unfit: Array) -> Iterator[Plot]:
@@ -166,15 +166,17 @@ def counts(table: Table, name: str, schema: Schema, unfit: Array) -> Iterator[Pl
     if name == next((field for field, _ in schema.of_role("instance")), None):
         yield from _funnel(table, schema, unfit)
         yield from _sizes(table, schema, unfit)
-        yield from _mixed(table, schema, unfit)
+        yield from _mixed_instances(table, schema, unfit)
     if (spec := schema.spec(name)).near and f":{name}:approach" in table.columns:
-        yield from _approach(table.columns[f":{name}:approach"], f"Which way {name} comes to {spec.near}", unfit)
+        yield from _approach_directions(
+            table.columns[f":{name}:approach"], f"Which way {name} comes to {spec.near}", unfit
+        )
     if f"{name}:turns" in table.columns and schema.spec(name).role == "chat":
-        yield from _orders(table, f"{name}:turns", unfit)
+        yield from _speaker_orders(table, f"{name}:turns", unfit)
     if f"{name}:scripts" in table.columns:
-        yield from _letters(table, f"{name}:scripts", unfit)
+        yield from _letter_scripts(table, f"{name}:scripts", unfit)
     if not name and ":content" in table.columns:
-        yield from _copies(table, unfit)
+        yield from _duplicate_counts(table, unfit)
 
 
 def _funnel(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
@@ -182,17 +184,17 @@ def _funnel(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
     steps, column = loader_steps(schema), table.columns.get(":funnel")
     if column is None or column.values.shape[1:] != (2 + len(steps),) or not column.present.any():
         return
-    names = ["stored", "with a class", *(f"{step} {_said(value)}" for step, value in steps)]
+    names = ["stored", "with a class", *(f"{step} {_option_text(value)}" for step, value in steps)]
     parts = [column.values[column.present & mask].astype(np.int64) for mask in (~unfit, unfit)]
     left = [part.sum(axis=0).tolist() for part in parts]
     none = sum((part == 0).sum(axis=0) for part in parts).tolist()
     yield {
         "kind": "bars", "title": "Instances left after each step of the loader", "what": "instance",
         "rows": [
-            {"name": step, "parts": [a, b], "said": f"none left in {counted(empty)}" if empty else ""}
+            {"name": step, "parts": [a, b], "said": f"none left in {pluralize(empty)}" if empty else ""}
             for step, a, b, empty in zip(names, *left, none, strict=True)
         ],
-        "about": f"All instances of {counted(int(column.present.sum()))}; behind clip and voxel what is expected.",
+        "about": f"All instances of {pluralize(int(column.present.sum()))}; behind clip and voxel what is expected.",
     }  # fmt: skip
 
 
@@ -216,12 +218,12 @@ def _sizes(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
     yield {
         "kind": "bars", "title": f"Points of each instance where min_points {least:,} meets it", "what": "instance",
         "rows": list(dropwhile(lambda row: not any(row["parts"]), rows)),
-        "about": f"All instances of {counted(int(column.present.sum()))} that are left by then; behind clip and voxel "
+        "about": f"All instances of {pluralize(int(column.present.sum()))} that are left by then; behind clip and voxel "
         "what is expected.",
     }  # fmt: skip
 
 
-def _mixed(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
+def _mixed_instances(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
     """Yield which two classes most points of an instance have where DC406 finds too few of them in one."""
     purity, between = (table.columns.get(name) for name in (":purity", ":between"))
     if purity is None or between is None or purity.values.shape[1:] != (WORST,):
@@ -235,22 +237,22 @@ def _mixed(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
     names, code = np.unique(between.values[owner[:, None], 2 * nth[:, None] + [0, 1]], return_inverse=True)
     pairs, which = np.unique(np.sort(code.reshape(-1, 2), axis=1) @ [len(names), 1], return_inverse=True)
     rows = []
-    for n in np.argsort(-np.bincount(which), kind="stable")[:_MOST].tolist():
+    for n in np.argsort(-np.bincount(which), kind="stable")[:_MAX_ROWS].tolist():
         mine = owner[which == n]
         one, other = (names[place] for place in divmod(int(pairs[n]), len(names)))
         parts = [int(np.count_nonzero(mask[mine])) for mask in (~unfit, unfit)]
-        rows.append({"name": f"{one} and {other}", "parts": parts, "said": f"in {counted(len(np.unique(mine)))}"})
+        rows.append({"name": f"{one} and {other}", "parts": parts, "said": f"in {pluralize(len(np.unique(mine)))}"})
     about = "The two classes that most of the points of such an instance have"
-    about += f"; the {_MOST} most frequent pairs of {len(pairs):,}" if len(pairs) > _MOST else ""
+    about += f"; the {_MAX_ROWS} most frequent pairs of {len(pairs):,}" if len(pairs) > _MAX_ROWS else ""
     full = int(np.count_nonzero(np.bincount(owner) == WORST))
-    about += f"; of {counted(full)} with {WORST} or more of them the {WORST} worst" if full else ""
+    about += f"; of {pluralize(full)} with {WORST} or more of them the {WORST} worst" if full else ""
     yield {
         "kind": "bars", "title": f"Classes of instances with less than {100 * least:g} % of their points in one",
         "what": "instance", "rows": rows, "about": f"{about}.",
     }  # fmt: skip
 
 
-def _approach(column: Measured, title: str, unfit: Array) -> Iterator[Plot]:
+def _approach_directions(column: Measured, title: str, unfit: Array) -> Iterator[Plot]:
     """Yield in which directions hands come to a thing."""
     if column.values.shape[1:] != (APPROACHES,) or column.values.dtype.kind not in "iu":
         return
@@ -258,7 +260,7 @@ def _approach(column: Measured, title: str, unfit: Array) -> Iterator[Plot]:
     if any(map(sum, parts)):
         yield {
             "kind": "approach", "title": title, "counts": parts,
-            "about": f"Of {counted(int(column.present.sum()))}: the cosine between the way to the centre and up.",
+            "about": f"Of {pluralize(int(column.present.sum()))}: the cosine between the way to the centre and up.",
         }  # fmt: skip
 
 
@@ -266,12 +268,12 @@ def _span(low: int, high: int) -> str:
     return f"{low:,}" if high == low + 1 else f"{low:,} to {high - 1:,}"
 
 
-def _said(value: Any) -> str:
+def _option_text(value: Any) -> str:
     text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return text if len(text) <= _SAID else f"{text[: _SAID - 2]} …"
+    return text if len(text) <= _MAX_OPTION_CHARS else f"{text[: _MAX_OPTION_CHARS - 2]} …"
 
 
-def _orders(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
+def _speaker_orders(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
     """Yield which orders of speakers are most frequent."""
     column = table.columns[name]
     if column.values.dtype.kind not in "OU" or column.values.ndim != 1:
@@ -280,7 +282,7 @@ def _orders(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
     parts = [np.bincount(texts.rows[column.present & mask], minlength=len(texts.words)) for mask in (~unfit, unfit)]
     both = parts[0] + parts[1]
     order = np.argsort(-both, kind="stable")[: np.count_nonzero(both)]
-    first, rest = order[:_MOST].tolist(), order[_MOST:]
+    first, rest = order[:_MAX_ROWS].tolist(), order[_MAX_ROWS:]
     if not len(order):
         return
     rows = [{"name": texts.words[n] or "no turn", "parts": [int(part[n]) for part in parts], "said": ""} for n in first]
@@ -292,7 +294,7 @@ def _orders(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
     }  # fmt: skip
 
 
-def _letters(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
+def _letter_scripts(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
     """Yield in how many samples the letters are of which script, and how many hold any character of it."""
     column = table.columns[name]
     if column.values.dtype.kind not in "iu" or column.values.ndim != 1:
@@ -303,7 +305,7 @@ def _letters(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
     parts = [np.bincount(first[column.present & mask], minlength=size).tolist() for mask in (~unfit, unfit)]
     held = [int(np.count_nonzero(column.present & (column.values >> place & 1 > 0))) for place in range(len(SCRIPTS))]
     rows = [
-        {"name": word, "parts": [a, b], "said": f"in {counted(many)} at all" if many else ""}
+        {"name": word, "parts": [a, b], "said": f"in {pluralize(many)} at all" if many else ""}
         for word, a, b, many in zip(
             SCRIPTS.values(), *([*part[1:], *[0] * (len(SCRIPTS) - len(LETTERS))] for part in parts), held, strict=True
         )
@@ -316,7 +318,7 @@ def _letters(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
     }  # fmt: skip
 
 
-def _copies(table: Table, unfit: Array) -> Iterator[Plot]:
+def _duplicate_counts(table: Table, unfit: Array) -> Iterator[Plot]:
     """Yield how many samples are equal to how many others."""
     column = table.columns[":content"]
     rows = np.flatnonzero(column.present)
@@ -337,7 +339,7 @@ def _copies(table: Table, unfit: Array) -> Iterator[Plot]:
         "kind": "bars", "title": "Samples of equal content", "what": "sample",
         "rows": [
             {"name": f"{names[n]} equal", "parts": [int(part[n]) for part in parts],
-             "said": f"in {counted(groups[n], 'group')}"}
+             "said": f"in {pluralize(groups[n], 'group')}"}
             for n in range(1, len(groups)) if groups[n]
         ],
         "about": f"{int(groups[0]):,} of {len(order):,} samples {'has' if groups[0] == 1 else 'have'} no other of the "
@@ -377,8 +379,8 @@ def _label(schema: Schema, field: str, measure: str) -> str:
     return f"{said}, component {part}" if part else said
 
 
-_PAIRS = 12
-_OF_TWO = 3  # pairs that are named of any two splits
+_MAX_PAIRS = 12
+_PAIRS_PER_SPLIT_PAIR = 3  # pairs that are named of any two splits
 _OVERLAPS_NOT_JUDGED = frozenset({"DC109", "DC602"})  # placeholders are all alike: DC801 does not judge them either
 
 
@@ -401,14 +403,14 @@ def overlaps(table: Table, schema: Schema, failing: Texts) -> dict[str, Any] | N
         return None
     judged = np.array([_OVERLAPS_NOT_JUDGED.isdisjoint(word.split()) for word in failing.words], bool)[failing.rows]
     made = {
-        what: _shared(values[places], rank[places], len(order), places, names)
-        for what, known, values, names in _compared(rows)
+        what: _overlap_counts(values[places], rank[places], len(order), places, names)
+        for what, known, values, names in _compared_values(rows)
         if len(places := np.flatnonzero(known & judged & (rank >= 0)))
     }
     return {"splits": order} | made if made else None
 
 
-def _compared(rows: Rows) -> Iterator[tuple[str, Array, Array, list[str]]]:
+def _compared_values(rows: Rows) -> Iterator[tuple[str, Array, Array, list[str]]]:
     """Yield what is compared, bool (rows) where it is known, a number for each row, and what a number stands for."""
     if "content" in rows:
         yield "samples", rows.measured("content"), rows["content"], []
@@ -418,14 +420,14 @@ def _compared(rows: Rows) -> Iterator[tuple[str, Array, Array, list[str]]]:
         yield "groups", rows.measured("split_key") & named, keys.rows.astype(np.int64), [*keys.words]
 
 
-def _shared(values: Array, rank: Array, splits: int, places: Array, names: list[str]) -> dict[str, Any]:
+def _overlap_counts(values: Array, rank: Array, splits: int, places: Array, names: list[str]) -> dict[str, Any]:
     """Return ``of``, ``shared`` and ``pairs`` of some rows.
 
     Shapes:
         values, rank, places: int64 (rows): what is compared, the split, and the row in the table
     """
     none = [[0] * splits for _ in range(splits)]
-    if not names and _differ(values):  # which is the rule, and known in a third of the time
+    if not names and _all_distinct(values):  # which is the rule, and known in a third of the time
         return {"of": np.bincount(rank, minlength=splits).tolist(), "shared": none, "pairs": []}
     known, which = (np.arange(len(names)), values) if names else np.unique(values, return_inverse=True)
     cells = np.bincount(which * splits + rank)  # no sort of all rows where counting tells the same
@@ -442,21 +444,21 @@ def _shared(values: Array, rank: Array, splits: int, places: Array, names: list[
     pairs = [
         {"splits": [one, other], "name": names[known[both[found]]] if names else "",
          "rows": [int(places[np.argmax((which == both[found]) & (rank == side))]) for side in (one, other)]}
-        for one, other, found in islice(_worst(counts, shared), _PAIRS)
+        for one, other, found in islice(_shared_values(counts, shared), _MAX_PAIRS)
     ]  # fmt: skip
     return {"of": of, "shared": shared.tolist(), "pairs": pairs}
 
 
-def _differ(values: Array) -> bool:
+def _all_distinct(values: Array) -> bool:
     values = np.sort(values)  # `np.unique` hashes, which takes ten times as long
     return not bool((values[1:] == values[:-1]).any())
 
 
-def _worst(counts: Array, shared: Array) -> Iterator[tuple[int, int, int]]:
+def _shared_values(counts: Array, shared: Array) -> Iterator[tuple[int, int, int]]:
     """Yield (split, split, place of a value that both have): splits that share most first, of two the most frequent."""
     pairs = sorted(combinations(range(len(shared)), 2), key=lambda pair: -int(shared[pair[1], pair[0]]))
     for one, other in pairs:
         mine = np.flatnonzero((counts[:, one] > 0) & (counts[:, other] > 0))
         often = counts[mine, one] + counts[mine, other]
-        for place in mine[np.argsort(-often, kind="stable")[:_OF_TWO]].tolist():
+        for place in mine[np.argsort(-often, kind="stable")[:_PAIRS_PER_SPLIT_PAIR]].tolist():
             yield one, other, place

@@ -18,17 +18,17 @@ from rich.text import Text
 
 from datacheck.model.finding import Cause, Finding, Report, Severity, Verdict
 from datacheck.report.fitness import fitness
-from datacheck.report.words import bytes_said, clean, folder_said, plain, spans
+from datacheck.report.words import clean, format_bytes, plain, relative_to_cwd, spans
 from datacheck.scan.run_documents import PAGE
 
 LINES = 60
 _WIDEST = 110
-_UNPIPED = 100
-_TOLD = 6
+_DEFAULT_WIDTH = 100
+_MAX_UNCHECKED = 6
 _COLOURS = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold blue"}
 
 
-def printing(report: Report, console: Console | None = None, *, page: bool = False) -> Callable[[], None]:
+def report_printer(report: Report, console: Console | None = None, *, page: bool = False) -> Callable[[], None]:
     """Return what prints a report, whose lines are made by now.
 
     Args:
@@ -60,7 +60,7 @@ def _console() -> Console:
 
 def _width(console: Console) -> int:
     known = console.is_terminal or "COLUMNS" in os.environ
-    return max(40, min(console.width, _WIDEST)) if known else _UNPIPED
+    return max(40, min(console.width, _WIDEST)) if known else _DEFAULT_WIDTH
 
 
 def report_lines(report: Report, width: int, *, page: bool = False, encoding: str = "utf-8") -> list[Text]:
@@ -80,8 +80,8 @@ def report_lines(report: Report, width: int, *, page: bool = False, encoding: st
 def _blocks(findings: Sequence[Finding], width: int, room: int) -> list[Text]:
     """Return the findings, each as long as the room allows: a line for every one, all of the worst, then the others."""
     shown = findings if len(findings) < room else findings[: room - 2]
-    twins = Counter(_about(f) for f in shown)
-    titles = [_title(f, width, f.kind if twins[_about(f)] > 1 else "") for f in shown]
+    twins = Counter(_subject(f) for f in shown)
+    titles = [_title(f, width, f.kind if twins[_subject(f)] > 1 else "") for f in shown]
     forms = [
         [[title, *_block(f, width), Text()], [title, *_short(f, width), Text()], [title]]
         for f, title in zip(shown, titles, strict=True)
@@ -109,44 +109,44 @@ def _head(report: Report, width: int) -> list[Text]:
     dataset = report.dataset
     named = f"datacheck {report.run['version']} · schema {report.schema['name']} · {dataset['root']}"
     counted = [
-        (f"{_count(dataset['files'], 'file')}, " if dataset["files"] else "") + bytes_said(dataset["bytes"]),
+        (f"{_count(dataset['files'], 'file')}, " if dataset["files"] else "") + format_bytes(dataset["bytes"]),
         _count(dataset["samples"]["listed"], "sample"),
-        f"{report.run['seconds']:.1f} s" + _kept(report),
+        f"{report.run['seconds']:.1f} s" + _unchanged_files(report),
     ]
     return [
         *_wrapped(Text(clean(named), "dim"), width, 0, 2),
         *_wrapped(Text(" · ".join(counted), "dim"), width, 0),
         Text(),
-        *_wrapped(_answer(report), width, 0),
+        *_wrapped(_fitness_line(report), width, 0),
     ]
 
 
-def _kept(report: Report) -> str:
+def _unchanged_files(report: Report) -> str:
     kept = report.run["kept_files"]
     return f" ({_count(kept, 'file')} unchanged, not opened)" if kept else ""
 
 
-def _answer(report: Report) -> Text:
+def _fitness_line(report: Report) -> Text:
     errors = {one.code for one in report.findings if one.severity is Severity.ERROR}
     fit = fitness(report.dataset["samples"]["listed"], report.valid, errors, report.exit_code)
     return Text.assemble(
-        _verdict(report), "  ", (fit, "bold"), f": {_tally(report)}{_read(report.dataset.get('read'))}"
+        _verdict(report), "  ", (fit, "bold"), f": {_tally(report)}{_read_share(report.dataset.get('read'))}"
     )
 
 
-def _read(said: Mapping[str, Any] | None) -> str:
+def _read_share(said: Mapping[str, Any] | None) -> str:
     """Return how much of the data was looked at."""
     if said is None or not said["bytes"]:
         return ""
-    opened = _part(said["opened"], said["bytes"])
+    opened = _percent_read(said["opened"], said["bytes"])
     told = f"{opened} of the bytes read"
     if said["partly"]:
-        told = f"{opened} of the bytes opened, {_part(said['partly'], said['bytes'])} only in part"
+        told = f"{opened} of the bytes opened, {_percent_read(said['partly'], said['bytes'])} only in part"
     fields = f", {said['fields_read']} of {said['fields']} fields" if said["fields_read"] < said["fields"] else ""
     return f"; {told}{fields}"
 
 
-def _part(nbytes: int, of: int) -> str:
+def _percent_read(nbytes: int, of: int) -> str:
     """Return a share in percent; what is less than all is never told as 100 %, what is more than nothing as 0 %."""
     share = nbytes / of * 100
     return f"{share:.0f} %" if share in {0, 100} else "< 1 %" if share < 1 else f"{min(99, share):.0f} %"
@@ -193,7 +193,7 @@ def _hidden(finding: Finding) -> str:
     return ", ".join(clean(code if count == finding.failed else f"{code} ({count:,})") for code, count in hidden)
 
 
-def _about(finding: Finding) -> tuple[str, tuple[str, ...], str]:
+def _subject(finding: Finding) -> tuple[str, tuple[str, ...], str]:
     return finding.code, finding.fields, finding.split
 
 
@@ -269,23 +269,23 @@ def _rows(words: Sequence[str], width: int) -> list[str]:
 def _foot(report: Report, width: int, encoding: str, *, page: bool) -> list[Text]:
     lines = _entry("checked", Text(_rules(report)), width, 0)
     told = [*_crashes(report), *report.unchecked]
-    for number, sentence in enumerate(told[:_TOLD]):
+    for number, sentence in enumerate(told[:_MAX_UNCHECKED]):
         lines += _entry("not seen" if number == 0 else "", Text(clean(sentence)), width, 0, 2)
-    if len(told) > _TOLD:
-        lines += _entry("", Text(f"… and {len(told) - _TOLD} more in result.json: unchecked", "dim"), width, 0)
+    if len(told) > _MAX_UNCHECKED:
+        lines += _entry("", Text(f"… and {len(told) - _MAX_UNCHECKED} more in result.json: unchecked", "dim"), width, 0)
     if "since" in report.run:
-        lines += _entry("since", Text(clean(_since(report.run["since"]))), width, 0, 2)
+        lines += _entry("since", Text(clean(_changes_since(report.run["since"]))), width, 0, 2)
     lines += _entry("valid", Text(_valid(report)), width, 0, 3)
-    folder = clean(f"{folder_said(Path(report.folder))}/", spaces=True)  # folded, it is no path
+    folder = clean(f"{relative_to_cwd(Path(report.folder))}/", spaces=True)  # folded, it is no path
     lines.append(Text.assemble(("results   ", "dim"), folder))
     if page:
         lines.append(Text.assemble(("page      ", "dim"), folder + PAGE))
-    for number, command in enumerate(_next(report, encoding)):  # folded, it is no command
+    for number, command in enumerate(_next_commands(report, encoding)):  # folded, it is no command
         lines.append(Text.assemble(("          " if number else "next      ", "dim"), command))
-    return [*lines, Text(), *_wrapped(_last(report), width, 0)]
+    return [*lines, Text(), *_wrapped(_last_line(report), width, 0)]
 
 
-def _next(report: Report, encoding: str) -> Iterable[str]:
+def _next_commands(report: Report, encoding: str) -> Iterable[str]:
     """Yield what to type next: what the worst finding is about, and its worst sample, where it can be printed."""
     worst = report.findings[0] if report.findings else None
     if worst is None or worst.severity is Severity.INFO:
@@ -296,7 +296,7 @@ def _next(report: Report, encoding: str) -> Iterable[str]:
         return  # samples of a loader are in no file
     folder = Path(report.folder)
     newest = os.path.realpath(folder) == os.path.realpath(".datacheck/latest")
-    where = "" if newest else f" --run {shlex.quote(folder_said(folder))}"
+    where = "" if newest else f" --run {shlex.quote(relative_to_cwd(folder))}"
     command = f"datacheck view {shlex.quote(key)}{where}"
     if command == clean(command, spaces=True) == plain(Text(command), encoding).plain:  # what is spelled out is no name
         yield command
@@ -316,7 +316,7 @@ def _rules(report: Report) -> str:
     return f"{_count(len(report.verdicts), 'rule')}: {said}"
 
 
-def _since(said: Mapping[str, Any]) -> str:
+def _changes_since(said: Mapping[str, Any]) -> str:
     """Return what is new beside the scan before, and what besides the data is another."""
     new, gone = said["new"]["count"], said["gone"]["count"]
     told = [_count(new, "new finding") if new else "", f"{gone:,} no longer found" if gone else ""]
@@ -346,7 +346,7 @@ def _valid(report: Report) -> str:
     return clean(said + (f"; {', '.join(unread)}" if unread else "") + rest)
 
 
-def _last(report: Report) -> Text:
+def _last_line(report: Report) -> Text:
     return Text.assemble(_verdict(report), f"  {_tally(report)} · exit {report.exit_code}")
 
 

@@ -20,7 +20,7 @@ from datacheck.cache.store import is_url
 from datacheck.errors import DatacheckError, UsageError
 from datacheck.plugins import require
 from datacheck.report.html import write_page
-from datacheck.report.words import clean, folder_said
+from datacheck.report.words import clean, relative_to_cwd
 from datacheck.scan.run import ScanRun
 from datacheck.scan.run_documents import PAGE, RESULT, read_result, run_in, unread
 
@@ -29,7 +29,7 @@ _PREFIX = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*", re.ASCII)
 
 
 @dataclass(frozen=True)
-class _Told:
+class _TrackedDataset:
     """What there is to tell of one dataset or cache.
 
     Args:
@@ -74,7 +74,7 @@ def log_to_mlflow(
         folder only the last part is told. What MLflow raises is not caught.
     """
     mlflow = require("mlflow", "mlflow")
-    told = _told(done, prefix, files=files)
+    told = _tracked_dataset(done, prefix, files=files)
     if run_id is None:
         active = mlflow.active_run()
         if active is None:
@@ -113,14 +113,16 @@ def log_to_wandb(
         A run that is offline stays so.
     """
     wandb = require("wandb", "wandb")
-    told, run = _told(done, prefix, files=files), to or wandb.run
+    told, run = _tracked_dataset(done, prefix, files=files), to or wandb.run
     if run is None:
         msg = "no run of Weights & Biases is open: call wandb.init() before, or give to="
         raise UsageError(msg)
     run.config.update({f"{prefix}/{name}": text for name, text in told.facts.items()}, allow_val_change=True)
     run.summary.update({f"{prefix}/{name}": count for name, count in told.counts.items()})
     artifact = wandb.Artifact(
-        f"{_plain(prefix)}-{_plain(told.name)}"[:128], type="datacheck", metadata={**told.facts, "source": told.source}
+        f"{_artifact_name(prefix)}-{_artifact_name(told.name)}"[:128],
+        type="datacheck",
+        metadata={**told.facts, "source": told.source},
     )
     for file in told.files:
         artifact.add_file(str(file))
@@ -130,7 +132,7 @@ def log_to_wandb(
     run.log_artifact(artifact)
 
 
-def _told(done: ScanRun | Built | str | Path, prefix: str, *, files: bool) -> _Told:
+def _tracked_dataset(done: ScanRun | Built | str | Path, prefix: str, *, files: bool) -> _TrackedDataset:
     if not _PREFIX.fullmatch(prefix):
         msg = f"prefix={prefix!r}: write letters, digits, _, - and ., with / between parts: datacheck/val"
         raise UsageError(msg)
@@ -146,9 +148,9 @@ def _told(done: ScanRun | Built | str | Path, prefix: str, *, files: bool) -> _T
     return _of_cache(choose_cache(where))
 
 
-def _of_run(folder: Path, run: ScanRun | Path, *, files: bool) -> _Told:
+def _of_run(folder: Path, run: ScanRun | Path, *, files: bool) -> _TrackedDataset:
     try:
-        told = _read(folder)
+        told = _run_facts(folder)
         if files and ((folder / PAGE).is_symlink() or not (folder / PAGE).is_file()):  # a link would send another file
             write_page(run)
     except DatacheckError:
@@ -158,13 +160,13 @@ def _of_run(folder: Path, run: ScanRun | Path, *, files: bool) -> _Told:
     return replace(told, files=[folder / RESULT, folder / PAGE]) if files else told
 
 
-def _read(folder: Path) -> _Told:
+def _run_facts(folder: Path) -> _TrackedDataset:
     said = read_result(folder)
     dataset, verdict = said["dataset"], said["verdict"]
     rules: dict[str, Any] = said["rules"]
     facts = {
         "digest": dataset["digest"], "verdict": verdict["status"], "dataset": dataset["name"],
-        "root": _place(dataset["root"]), "schema_digest": said["schema"]["digest"], "level": said["run"]["level"],
+        "root": _portable_path(dataset["root"]), "schema_digest": said["schema"]["digest"], "level": said["run"]["level"],
         "version": said["run"]["version"], "run": said["run"]["id"],
         "failing": " ".join(code for code, rule in rules.items() if rule["status"] == "fail"),
     }  # fmt: skip
@@ -172,31 +174,33 @@ def _read(folder: Path) -> _Told:
         "valid": verdict["valid"],
         **{f"samples/{name}": count for name, count in dataset["samples"].items()},
         **{f"findings/{severity}": count for severity, count in verdict["counts"].items()},
-        **{f"failed/{_name(code)}": rule["failed"] for code, rule in rules.items() if _counted(rule)},
+        **{f"failed/{_metric_name(code)}": rule["failed"] for code, rule in rules.items() if _judged_samples(rule)},
     }
     facts = {name: _short(text) for name, text in facts.items()}
-    return _Told(facts["dataset"], facts["root"], dataset["digest"], facts, counts, loader=not dataset["files"])
+    return _TrackedDataset(
+        facts["dataset"], facts["root"], dataset["digest"], facts, counts, loader=not dataset["files"]
+    )
 
 
-def _counted(rule: Mapping[str, Any]) -> bool:
+def _judged_samples(rule: Mapping[str, Any]) -> bool:
     """Tell whether no failing sample means that all is well: the rule judged some, and not the dataset as a whole."""
     return bool(rule.get("checked")) and (rule["failed"] > 0 or rule["status"] != "fail")
 
 
-def _of_cache(path: Path | str) -> _Told:
+def _of_cache(path: Path | str) -> _TrackedDataset:
     cache = Cache(path, verify="manifest")
     root, digest = cache.root, cache.manifest.digest
-    facts = {"digest": digest, "key": root.key, "pipeline": root.pipeline, "path": _place(str(path))}
+    facts = {"digest": digest, "key": root.key, "pipeline": root.pipeline, "path": _portable_path(str(path))}
     counts = {"samples": len(cache), "made": int(cache.made.sum()), "valid": int(cache.valid.sum())}
-    head = f"cache/{_name(root.split)}"
-    return _Told(
+    head = f"cache/{_metric_name(root.split)}"
+    return _TrackedDataset(
         _short(f"{root.pipeline}/{root.split}"), _short(facts["path"]), digest,
         {f"{head}/{name}": _short(text) for name, text in facts.items()},
         {f"{head}/{name}": count for name, count in counts.items()},
     )  # fmt: skip
 
 
-def _entity(told: _Told) -> dict[str, str]:
+def _entity(told: _TrackedDataset) -> dict[str, str]:
     """Return the dataset as MLflow keeps it."""
     kind = "code" if told.loader else told.source.partition("://")[0] if is_url(told.source) else "local"
     source = {"tags": {"mlflow.source.name": told.source}} if told.loader else {"uri": told.source}
@@ -206,11 +210,11 @@ def _entity(told: _Told) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _place(where: str) -> str:
+def _portable_path(where: str) -> str:
     """Return a path as the working folder has it, else its last part: of the machine nothing is told."""
     if is_url(where):
         return where
-    inside = Path(folder_said(Path(where)))
+    inside = Path(relative_to_cwd(Path(where)))
     return inside.name if inside.is_absolute() else str(inside)
 
 
@@ -218,10 +222,10 @@ def _short(text: str) -> str:
     return clean(text, spaces=True)[:_MOST] or "-"
 
 
-def _name(text: str) -> str:
+def _metric_name(text: str) -> str:
     """Return a part of a name: what a tracker does not take in one, is one underscore."""
     return re.sub(r"[^\w.:-]+", "_", text, flags=re.ASCII)[:100].strip(".") or "_"
 
 
-def _plain(text: str) -> str:
-    return _name(text).replace(":", "_")
+def _artifact_name(text: str) -> str:
+    return _metric_name(text).replace(":", "_")

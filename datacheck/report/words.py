@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from rich.cells import cell_len, chop_cells
 
-from datacheck.errors import COMMAND, inert
+from datacheck.errors import COMMAND, escape_ci_commands
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -22,10 +22,10 @@ _ASCII = str.maketrans({
     "\u00b7": "-", "\u2026": "...", "\u00d7": "x", "\u2192": "->", "\u2212": "-", "\u00b1": "+-", "\u2265": ">=",
     "\u2264": "<=", "\u00b0": " deg", "\u2014": "-", "\u2013": "-",
 })  # fmt: skip
-_ACTS = re.compile(r"[^\n -~]")  # may act on a terminal
+_UNSAFE = re.compile(r"[^\n -~]")  # may act on a terminal
 
 
-def bytes_said(nbytes: float) -> str:
+def format_bytes(nbytes: float) -> str:
     """Return a number of bytes as people say it: 999 B, 1.2 kB, 3.4 GB (powers of 1,000)."""
     for unit in ("B", "kB", "MB", "GB"):
         if nbytes < 999.5:
@@ -47,22 +47,22 @@ def clean(text: str, *, spaces: bool = False) -> str:
 
 
 def json_of(value: Any) -> bytes:
-    r"""Return a value as JSON to print, see `json_said`; half of a surrogate pair is its escape (``\ud800``)."""
+    r"""Return a value as JSON to print, see `escaped_json`; half of a surrogate pair is its escape (``\ud800``)."""
     try:
         data = orjson.dumps(value, option=orjson.OPT_INDENT_2)
     except TypeError:
         finite = json.loads(json.dumps(value), parse_constant=lambda _: None)  # as orjson writes NaN and infinity
         data = json.dumps(finite, indent=2).encode()
-    return json_said(data)
+    return escaped_json(data)
 
 
-def json_said(data: bytes) -> bytes:
+def escaped_json(data: bytes) -> bytes:
     r"""Return JSON in which every character that a terminal would act on is escaped (``\u009b``); it says the same.
 
     Notes:
         What begins a command of CI wherever it stands (`errors.COMMAND`) is, too; it is part of strings only.
     """
-    return COMMAND.sub(r"\\u0023#", _ACTS.sub(_escaped, data.decode())).encode()
+    return COMMAND.sub(r"\\u0023#", _UNSAFE.sub(_escaped, data.decode())).encode()
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -74,14 +74,14 @@ def _escaped(found: re.Match[str]) -> str:
     return sign if sign.isprintable() else "".join(escapes)
 
 
-def folder_said(folder: Path) -> str:
+def relative_to_cwd(folder: Path) -> str:
     """Return a folder as a command takes it: relative to the working folder where it lies in it."""
     if folder.is_absolute() and folder.is_relative_to(Path.cwd()):
         folder = folder.relative_to(Path.cwd())
     return str(folder)
 
 
-def can_say(text: str, encoding: str) -> bool:
+def can_encode(text: str, encoding: str) -> bool:
     """Tell whether an output of this encoding has every character of a text."""
     try:
         text.encode(encoding)
@@ -114,7 +114,7 @@ def last_line(traceback: str) -> str:
 
 def plain(line: Text, encoding: str) -> Text:
     """Return a line that an output of this encoding can show; colours are left out where it is changed; see `inert`."""
-    said = inert(line.plain)
+    said = escape_ci_commands(line.plain)
     if encoding.lower().replace("-", "") != "utf8":
         said = said.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding)
     elif said == line.plain:
@@ -126,7 +126,7 @@ def plain(line: Text, encoding: str) -> Text:
 
 _NEVER_FIRST = frozenset("，。、；：？！）》」』】〕〉…”’·,.;:?!)]}%")
 _NEVER_LAST = frozenset("（《「『【〔〈“‘([{")
-_BEHIND_A_SPACE = frozenset("，。、；：？！）》」』】〕〉”’·%")  # a word may well begin with a full stop: .npy
+_NEVER_AFTER_SPACE = frozenset("，。、；：？！）》」』】〕〉”’·%")  # a word may well begin with a full stop: .npy
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -147,7 +147,7 @@ def spans(text: str, width: int) -> list[tuple[int, int]]:
     lines: list[tuple[int, int]] = []
     start = 0
     stop = 0  # of the line so far
-    for begin, end in _pieces(text):
+    for begin, end in _breakable_spans(text):
         last = begin + len(text[begin:end].rstrip())
         if cell_len(text[start:last]) > width:
             lines += [(start, stop)] * (stop > start)
@@ -159,16 +159,16 @@ def spans(text: str, width: int) -> list[tuple[int, int]]:
     return [*lines, (start, stop)]
 
 
-def _pieces(text: str) -> Iterator[tuple[int, int]]:
+def _breakable_spans(text: str) -> Iterator[tuple[int, int]]:
     """Yield where the parts of a text begin and end between which a line may end."""
-    places = [p for p in range(1, len(text)) if _parts(text[p - 1], text[p])]
+    places = [p for p in range(1, len(text)) if _may_break(text[p - 1], text[p])]
     return pairwise([0, *places, len(text)])
 
 
-def _parts(before: str, behind: str) -> bool:
+def _may_break(before: str, behind: str) -> bool:
     """Tell whether a line may end between two characters."""
     if before == " ":
-        return behind != " " and behind not in _BEHIND_A_SPACE
+        return behind != " " and behind not in _NEVER_AFTER_SPACE
     if behind == " " or behind in _NEVER_FIRST or before in _NEVER_LAST:
         return False
     cells = cell_len(before), cell_len(behind)

@@ -9,14 +9,14 @@ from typing import Any
 
 from datacheck.errors import UsageError
 from datacheck.repro import switches
-from datacheck.repro.steps import compare_steps, leading, meaning
-from datacheck.repro.switches import Switch, place_of, turn_caches
-from datacheck.repro.training import Outcome, Training
+from datacheck.repro.steps import compare_steps, first_column, meaning
+from datacheck.repro.switches import Switch, find_word, toggle_caches
+from datacheck.repro.training import TrainingCommand, TrainingOutcome
 
 _STATES = ("steady", "parts", "sometimes", "noise", "same", "failed", "not tried")  # as they are ranked
 _WEIGHTS, _LENGTH = "initial weights", "number of steps"
-_CONFIRM = 3  # runs on which it rests that a switch changes something: one may part by chance
-_CHANCE = 0.05  # that runs of a training that is random are all equal, at most, for a switch to be called its cause
+_CONFIRMING_RUNS = 3  # runs on which it rests that a switch changes something: one may part by chance
+_MAX_CHANCE = 0.05  # that runs of a training that is random are all equal, at most, for a switch to be called its cause
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Bisection:
 
 
 @dataclass(frozen=True)
-class _Pair:
+class _RunPair:
     """Two runs held against each other; step is None where they are equal."""
 
     step: int | None
@@ -94,7 +94,11 @@ class _Pair:
 
 
 def bisect(
-    training: Training, *, repeats: int = 2, only: Sequence[str] = (), told: Callable[[str], None] = lambda _: None
+    training: TrainingCommand,
+    *,
+    repeats: int = 2,
+    only: Sequence[str] = (),
+    told: Callable[[str], None] = lambda _: None,
 ) -> Bisection:
     """Run a training as it is, then with one switch turned at a time.
 
@@ -116,26 +120,30 @@ def bisect(
         itself, so is each switch, for what makes it steady is its cause.
     """
     known = [*switches.NAMES, *(switch.name for switch in training.given)]
-    _check(training, known, only)
-    bases = [_base(training, i, told) for i in range(repeats)]
-    planned = [(switch, why) for switch, why in _planned(training, bases[0]) if not only or switch.name in only]
-    tried = [(switch, [_trial(training, switch, 0, told)]) for switch, why in planned if not why]
-    apart = [switch for switch, (run,) in tried if not _failure(switch, run) and _pair(bases[0], run).step is not None]
-    runs = max(_CONFIRM, repeats)
-    if apart or _parted(_within(bases)):
-        bases += [_base(training, i, told) for i in range(repeats, runs)]
-    among = _within(bases)
+    _check_switches(training, known, only)
+    bases = [_run_baseline(training, i, told) for i in range(repeats)]
+    planned = [(switch, why) for switch, why in _plan_switches(training, bases[0]) if not only or switch.name in only]
+    tried = [(switch, [_run_trial(training, switch, 0, told)]) for switch, why in planned if not why]
+    apart = [
+        switch
+        for switch, (run,) in tried
+        if not _failure_reason(switch, run) and _compare_runs(bases[0], run).step is not None
+    ]
+    runs = max(_CONFIRMING_RUNS, repeats)
+    if apart or _diverged(_compare_all(bases)):
+        bases += [_run_baseline(training, i, told) for i in range(repeats, runs)]
+    among = _compare_all(bases)
     for switch, trials in tried:
-        if (switch in apart or _parted(among)) and not _failure(switch, trials[0]):
-            trials += [_trial(training, switch, i, told) for i in range(1, runs)]
-    found = Bisection((training.steps, sum(1 for _ in bases[0].trace.of("step"))), len(bases), _noise(among))
+        if (switch in apart or _diverged(among)) and not _failure_reason(switch, trials[0]):
+            trials += [_run_trial(training, switch, i, told) for i in range(1, runs)]
+    found = Bisection((training.steps, sum(1 for _ in bases[0].trace.of("step"))), len(bases), _baseline_noise(among))
     found.rows += [Effect(one.name, one.old, one.new, "not tried", said=why) for one, why in planned if why]
-    found.rows += [_judged(switch, bases, trials, among) for switch, trials in tried]
+    found.rows += [_switch_effect(switch, bases, trials, among) for switch, trials in tried]
     found.rows.sort(key=lambda row: row.order)
     return found
 
 
-def _base(training: Training, i: int, told: Callable[[str], None]) -> Outcome:
+def _run_baseline(training: TrainingCommand, i: int, told: Callable[[str], None]) -> TrainingOutcome:
     told(f"baseline {i + 1}")
     run = training.run(f"baseline-{i}")
     if run.failed:
@@ -144,12 +152,12 @@ def _base(training: Training, i: int, told: Callable[[str], None]) -> Outcome:
     return run
 
 
-def _trial(training: Training, switch: Switch, i: int, told: Callable[[str], None]) -> Outcome:
+def _run_trial(training: TrainingCommand, switch: Switch, i: int, told: Callable[[str], None]) -> TrainingOutcome:
     told(f"{switch.name} {switch.old} -> {switch.new}" + (f", run {i + 1}" if i else ""))
     return training.run(f"trial-{switch.name.replace('/', '_')}-{i}", switch)
 
 
-def _check(training: Training, known: Sequence[str], only: Sequence[str]) -> None:
+def _check_switches(training: TrainingCommand, known: Sequence[str], only: Sequence[str]) -> None:
     for name in only:
         if name not in known:
             msg = f"--only {name}: no such switch. There are {', '.join(known)}"
@@ -159,7 +167,7 @@ def _check(training: Training, known: Sequence[str], only: Sequence[str]) -> Non
             msg = f"--switch {name}: there are two of that name"
             raise UsageError(msg)
     for switch in training.given:
-        at = None if switch.variable else place_of(training.words, switch.name)
+        at = None if switch.variable else find_word(training.words, switch.name)
         if at is not None:
             word = training.words[at]
             value = word.partition("=")[2] if "=" in word else training.words[at + 1]
@@ -169,12 +177,12 @@ def _check(training: Training, known: Sequence[str], only: Sequence[str]) -> Non
                 raise UsageError(msg)
 
 
-def _planned(training: Training, base: Outcome) -> list[tuple[Switch, str]]:
+def _plan_switches(training: TrainingCommand, base: TrainingOutcome) -> list[tuple[Switch, str]]:
     """Return the switches, and of those that cannot be turned why."""
     planned = [(switch, "") for switch in training.given]
     for name in switches.NAMES:
         if name == switches.CACHE:
-            planned.append(_of_caches(training))
+            planned.append(_cache_switch(training))
             continue
         value = base.start["held"][name]
         if isinstance(value, dict):
@@ -182,13 +190,13 @@ def _planned(training: Training, base: Outcome) -> list[tuple[Switch, str]]:
         elif name == switches.WORKERS and not value:
             planned.append((Switch(name, None, None, given=False), "no DataLoader was iterated before the first step"))
         else:
-            planned.append((Switch(name, value, switches.turned(name, value), given=False), ""))
+            planned.append((Switch(name, value, switches.tried_value(name, value), given=False), ""))
     return planned
 
 
-def _of_caches(training: Training) -> tuple[Switch, str]:
+def _cache_switch(training: TrainingCommand) -> tuple[Switch, str]:
     words = list(training.words)
-    turned = turn_caches(words)
+    turned = toggle_caches(words)
     if words == turned:
         return Switch(switches.CACHE, None, None, given=False), "no word of the command line turns a cache on or off"
     old, new = (
@@ -200,22 +208,24 @@ def _of_caches(training: Training) -> tuple[Switch, str]:
 # ------------------------------------------------------------------------------------------ what came of it
 
 
-def _judged(switch: Switch, bases: Sequence[Outcome], trials: Sequence[Outcome], among: Sequence[_Pair]) -> Effect:
+def _switch_effect(
+    switch: Switch, bases: Sequence[TrainingOutcome], trials: Sequence[TrainingOutcome], among: Sequence[_RunPair]
+) -> Effect:
     """Return the row of a switch, from all runs with it and all runs as it is."""
     names = switch.name, switch.old, switch.new
-    failed = next((why for run in trials if (why := _failure(switch, run))), "")
+    failed = next((why for run in trials if (why := _failure_reason(switch, run))), "")
     if failed:
         return Effect(*names, "failed", said=failed)
-    across = [_pair(base, run) for base in bases for run in trials]
-    within, parted, noise = _within(trials), _parted(across), _first(among)
-    first = _first(across) or across[0]
+    across = [_compare_runs(base, run) for base in bases for run in trials]
+    within, parted, noise = _compare_all(trials), _diverged(across), _earliest(among)
+    first = _earliest(across) or across[0]
     state, said = "same", first.said
     if noise is not None:
-        state, said = _in_noise(among, within, noise)
-    sooner = len(parted) == len(across) and (noise is None or _last(parted) < (noise.step or 0))
+        state, said = _noisy_state(among, within, noise)
+    sooner = len(parted) == len(across) and (noise is None or _latest_step(parted) < (noise.step or 0))
     if sooner and state != "steady":
         state, said = "parts", first.said
-        if (itself := _first(within)) is not None:
+        if (itself := _earliest(within)) is not None:
             said = f"{said}. With it the training differs from itself, from step {itself.step} on"
     elif parted and noise is None:
         said = "the training is random by itself, or with the switch: a higher --repeats says more"
@@ -223,46 +233,46 @@ def _judged(switch: Switch, bases: Sequence[Outcome], trials: Sequence[Outcome],
     return Effect(*names, state, first.step, first.column, first.compared, said, len(across), len(parted))
 
 
-def _in_noise(among: Sequence[_Pair], within: Sequence[_Pair], noise: _Pair) -> tuple[str, str]:
+def _noisy_state(among: Sequence[_RunPair], within: Sequence[_RunPair], noise: _RunPair) -> tuple[str, str]:
     """Return state and sentence of a switch in a training that differs from itself."""
-    often = f"runs as it is differ in {_of(among)}, runs with it in {_of(within)}"
-    if _parted(within):
+    often = f"runs as it is differ in {_diverged_share(among)}, runs with it in {_diverged_share(within)}"
+    if _diverged(within):
         return "noise", f"the training differs from itself from step {noise.step} on, with it as well: {often}"
     runs = (1 + (1 + 8 * len(within)) ** 0.5) / 2
-    if (1 - len(_parted(among)) / len(among)) ** (runs / 2) > _CHANCE:
+    if (1 - len(_diverged(among)) / len(among)) ** (runs / 2) > _MAX_CHANCE:
         return "noise", f"{often}, which may be chance: a higher --repeats says more"
     return "steady", f"the training differs from itself without it, and not with it: {often}"
 
 
-def _of(pairs: Sequence[_Pair]) -> str:
-    return f"{len(_parted(pairs))} of {len(pairs)} pairs"
+def _diverged_share(pairs: Sequence[_RunPair]) -> str:
+    return f"{len(_diverged(pairs))} of {len(pairs)} pairs"
 
 
-def _within(runs: Sequence[Outcome]) -> list[_Pair]:
-    return [_pair(one, other) for one, other in itertools.combinations(runs, 2)]
+def _compare_all(runs: Sequence[TrainingOutcome]) -> list[_RunPair]:
+    return [_compare_runs(one, other) for one, other in itertools.combinations(runs, 2)]
 
 
-def _parted(pairs: Iterable[_Pair]) -> list[_Pair]:
+def _diverged(pairs: Iterable[_RunPair]) -> list[_RunPair]:
     return [pair for pair in pairs if pair.step is not None]
 
 
-def _first(pairs: Iterable[_Pair]) -> _Pair | None:
-    return min(_parted(pairs), key=lambda pair: pair.step or 0, default=None)
+def _earliest(pairs: Iterable[_RunPair]) -> _RunPair | None:
+    return min(_diverged(pairs), key=lambda pair: pair.step or 0, default=None)
 
 
-def _last(pairs: Iterable[_Pair]) -> int:
+def _latest_step(pairs: Iterable[_RunPair]) -> int:
     return max(pair.step or 0 for pair in pairs)
 
 
-def _noise(among: Sequence[_Pair]) -> Effect | None:
-    first = _first(among)
+def _baseline_noise(among: Sequence[_RunPair]) -> Effect | None:
+    first = _earliest(among)
     if first is None:
         return None
     found = Effect("baseline", "", "", "parts", first.step, first.column, first.compared, first.said)
-    return replace(found, pairs=len(among), parted=len(_parted(among)))
+    return replace(found, pairs=len(among), parted=len(_diverged(among)))
 
 
-def _failure(switch: Switch, trial: Outcome) -> str:
+def _failure_reason(switch: Switch, trial: TrainingOutcome) -> str:
     """Return why a run says nothing of its switch; empty where it does."""
     if trial.failed or switch.given or switch.name == switches.CACHE:
         return trial.failed
@@ -271,15 +281,15 @@ def _failure(switch: Switch, trial: Outcome) -> str:
     return f"the script has set it to {held} again" if again else ""
 
 
-def _pair(one: Outcome, other: Outcome) -> _Pair:
+def _compare_runs(one: TrainingOutcome, other: TrainingOutcome) -> _RunPair:
     parting = compare_steps(one.trace, other.trace, 0)
     if one.start["weights"] != other.start["weights"]:
-        return _Pair(0, _WEIGHTS, "the weights differ before the first step", parting.compared)
-    column = leading(parting)
+        return _RunPair(0, _WEIGHTS, "the weights differ before the first step", parting.compared)
+    column = first_column(parting)
     if column is not None:
         said = meaning(parting, column, weights_equal=True)
-        return _Pair(column.step, column.name, said, parting.compared)
+        return _RunPair(column.step, column.name, said, parting.compared)
     whole = all(run.seen["stopped"] == "at its end" or " step" in run.seen["stopped"] for run in (one, other))
     if any(parting.only.values()) and whole:
-        return _Pair(parting.compared, _LENGTH, "one of them ends sooner", parting.compared)
-    return _Pair(None, said="" if whole else "one of them was stopped by --seconds", compared=parting.compared)
+        return _RunPair(parting.compared, _LENGTH, "one of them ends sooner", parting.compared)
+    return _RunPair(None, said="" if whole else "one of them was stopped by --seconds", compared=parting.compared)

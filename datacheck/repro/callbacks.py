@@ -13,7 +13,7 @@ from transformers import TrainerCallback
 
 from datacheck.errors import MissingDependencyError
 from datacheck.repro.record import Recorder
-from datacheck.repro.sampler_observer import Watch
+from datacheck.repro.sampler_observer import SamplerObserver
 
 try:
     from lightning.pytorch import Callback
@@ -44,8 +44,8 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
         self._folder, self._options = folder, options
         self._names: set[str] = set()  # metrics that a validation gave
         self._others: set[str] = set()
-        self._watch: Watch | None = None
-        self._judged: list[tuple[Any, Watch]] = []  # loaders of validations
+        self._watch: SamplerObserver | None = None
+        self._judged: list[tuple[Any, SamplerObserver]] = []  # loaders of validations
         self._seen: dict[int, list[Any]] = {}  # indices of this validation, by the place of their loader
         self.recorder: Recorder | None = None
 
@@ -59,11 +59,11 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
             if trainer.training:
                 if self._watch is not None:  # perhaps of this very loader
                     self._watch.close()
-                self._watch = Watch(loader)
+                self._watch = SamplerObserver(loader)
                 if self.recorder is not None:
                     self.recorder.watch(self._watch)
-            elif self._watch_of(loader) is None:
-                self._judged.append((loader, Watch(loader)))
+            elif self._observer_of(loader) is None:
+                self._judged.append((loader, SamplerObserver(loader)))
             return loader
 
         trainer.strategy.process_dataloader = processed
@@ -104,7 +104,7 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
         del pl_module
         self._others = set(trainer.callback_metrics) - self._names
         self._seen = {}
-        loaders = _flat(trainer.val_dataloaders)
+        loaders = _flatten_loaders(trainer.val_dataloaders)
         for known, watch in self._judged:
             if not any(known is loader for loader in loaders):  # of an epoch that had its own
                 watch.close()
@@ -115,8 +115,8 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
     ) -> None:
         """Take the indices of the batch."""
         del pl_module, batch, batch_idx
-        loaders = _flat(trainer.val_dataloaders)
-        watch = self._watch_of(loaders[dataloader_idx]) if dataloader_idx < len(loaders) else None
+        loaders = _flatten_loaders(trainer.val_dataloaders)
+        watch = self._observer_of(loaders[dataloader_idx]) if dataloader_idx < len(loaders) else None
         given = None if watch is None else watch.take()
         self._seen.setdefault(dataloader_idx, []).append(None if given is None else given[1])
 
@@ -127,13 +127,13 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
             return
         values = {name: value for name, value in trainer.callback_metrics.items() if name not in self._others}
         self._names |= set(values)
-        loaders = _flat(trainer.val_dataloaders)
+        loaders = _flatten_loaders(trainer.val_dataloaders)
         counts = [_count_distinct(self._seen.get(place, [])) for place in range(len(loaders))]
         known = [count for count in counts if count is not None]
         seen = sum(known) if len(known) == len(loaders) else None
         self.recorder.evaluation("val", values, seen=seen, of=_length(loaders))
 
-    def _watch_of(self, loader: Any) -> Watch | None:
+    def _observer_of(self, loader: Any) -> SamplerObserver | None:
         return next((watch for known, watch in self._judged if known is loader), None)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
@@ -155,12 +155,12 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
             self.recorder = None
 
 
-def _flat(loaders: Any) -> list[Any]:
+def _flatten_loaders(loaders: Any) -> list[Any]:
     """Return loaders as a list, in the order in which Lightning numbers them."""
     if isinstance(loaders, dict):
         loaders = list(loaders.values())
     if isinstance(loaders, list | tuple):
-        return [one for some in loaders for one in _flat(some)]
+        return [one for some in loaders for one in _flatten_loaders(some)]
     return [] if loaders is None else [loaders]
 
 
@@ -179,9 +179,13 @@ def _length(loaders: list[Any]) -> int | None:
 
 
 _OWN = {"output_dir", "logging_dir", "run_name", "local_rank"}  # where a run lies, not what it is
-_TIMES = ("_runtime", "_per_second", "_time")
-_UNSEEN = "no batch of the model was seen in training (nn.DataParallel calls copies of it): only updates are recorded"
-_WITHIN = "the training goes on within an epoch, of which batches were drawn and left out: its indices are not known"
+_TIMING_METRICS = ("_runtime", "_per_second", "_time")
+_UNSEEN_NOTE = (
+    "no batch of the model was seen in training (nn.DataParallel calls copies of it): only updates are recorded"
+)
+_RESUMED_NOTE = (
+    "the training goes on within an epoch, of which batches were drawn and left out: its indices are not known"
+)
 
 
 class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
@@ -224,7 +228,7 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
             config: Any = getattr(model, "config", None)
             options["config"] = {"arguments": said, "model": config.to_dict() if hasattr(config, "to_dict") else None}
         loader = given.get("train_dataloader")
-        first, epoch, within = _begun(args, state, loader)
+        first, epoch, within = _resume_position(args, state, loader)
         self._epochs, self._epoch = itertools.count(epoch), None
         self._later = loader if within and not args.ignore_data_skip else None
         recorder = Recorder(
@@ -233,7 +237,7 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
         )  # fmt: skip
         self.recorder = recorder.__enter__()
         if self._later is not None:
-            recorder.note(_WITHIN)
+            recorder.note(_RESUMED_NOTE)
         self._hooks = [
             model.register_forward_pre_hook(_Hook(model, self._before), with_kwargs=True),
             model.register_forward_hook(_Hook(model, self._after)),
@@ -272,7 +276,7 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
         """Write the step that ended."""
         del args, state, control, given
         if self.recorder is not None and not self._open:
-            self.recorder.note(_UNSEEN)
+            self.recorder.note(_UNSEEN_NOTE)
             self._open = True
         self._flush()
 
@@ -283,10 +287,10 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
         del args, state, control
         if self.recorder is not None:
             found = metrics or {}
-            values = {k: v for k, v in found.items() if isinstance(v, int | float) and not k.endswith(_TIMES)}
+            values = {k: v for k, v in found.items() if isinstance(v, int | float) and not k.endswith(_TIMING_METRICS)}
             values.pop("epoch", None)
-            seen, of = _samples(given.get("eval_dataloader"))
-            self.recorder.evaluation(_name(found), values, seen=seen, of=of)
+            seen, of = _sample_counts(given.get("eval_dataloader"))
+            self.recorder.evaluation(_metric_prefix(found), values, seen=seen, of=of)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """End the recording."""
@@ -322,7 +326,7 @@ class _Hook:
         return _Hook, ()
 
 
-def _begun(args: Any, state: Any, loader: Any) -> tuple[int, int, int]:
+def _resume_position(args: Any, state: Any, loader: Any) -> tuple[int, int, int]:
     """Return how many batches, and whole epochs, were trained on before, and how many batches of the one that goes on.
 
     Notes:
@@ -337,12 +341,12 @@ def _begun(args: Any, state: Any, loader: Any) -> tuple[int, int, int]:
     return epochs * batches + updates * each, epochs, updates * each
 
 
-def _name(metrics: Mapping[str, Any]) -> str:
+def _metric_prefix(metrics: Mapping[str, Any]) -> str:
     """Return what all metrics of an evaluation begin with: "eval", or "eval_" and the name of one of several sets."""
     return next((name.removesuffix("_runtime") for name in metrics if name.endswith("_runtime")), "eval")
 
 
-def _samples(loader: Any) -> tuple[int | None, int | None]:
+def _sample_counts(loader: Any) -> tuple[int | None, int | None]:
     """Return how many samples of an evaluation this rank sees, and how many there are; None where it is not said.
 
     Notes:

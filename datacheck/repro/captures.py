@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datacheck.repro.code import Installed, code, free_name, git, installed
+from datacheck.repro.code import InstalledPackages, code, free_name, git, installed
 from datacheck.repro.hardware import blas, container, gpu, hardware, native
 from datacheck.repro.process import interpreter, process, rng, switches
 
@@ -54,7 +54,7 @@ def capture(*, data: Sequence[str | os.PathLike[str]] = ()) -> Capture:
         has changed since a manifest of them was made last (`datacheck.repro.manifest.make` remembers them).
     """
     seconds: dict[str, float] = {}
-    found = Installed()
+    found = InstalledPackages()
 
     def read_packages() -> Section:
         nonlocal found
@@ -64,14 +64,14 @@ def capture(*, data: Sequence[str | os.PathLike[str]] = ()) -> Capture:
     made: dict[str, Callable[[], Section]] = {
         "packages": read_packages, "native": lambda: native(found), "code": lambda: dict(code(found)), "git": git,
         "process": process, "interpreter": interpreter, "hardware": hardware, "blas": blas, "gpu": gpu,
-        "container": container, "torch": switches, "rng": rng, "data": lambda: _data(data),
+        "container": container, "torch": switches, "rng": rng, "data": lambda: _data_section(data),
     }  # fmt: skip
-    said = {name: _section(name, make, seconds) for name, make in made.items()}
+    said = {name: _run_section(name, make, seconds) for name, make in made.items()}
     said["process"].setdefault("volatile", {})["seconds"] = seconds
     return {name: said[name] for name in SECTIONS}
 
 
-def grow(said: Capture, *, ended: bool = False) -> bool:
+def extend_capture(said: Capture, *, ended: bool = False) -> bool:
     """Add to a capture of this process what was loaded since: packages, compiled libraries, code.
 
     Args:
@@ -85,8 +85,8 @@ def grow(said: Capture, *, ended: bool = False) -> bool:
         Never raises. Sections that could not be had, or are not there, stay so.
     """
     seconds: dict[str, float] = {}
-    found = Installed()
-    known = {name: said[name] for name in ("packages", "native", "code") if name in said and not lacks(said[name])}
+    found = InstalledPackages()
+    known = {name: said[name] for name in ("packages", "native", "code") if name in said and not is_missing(said[name])}
     if not known:
         return False
     try:
@@ -100,9 +100,9 @@ def grow(said: Capture, *, ended: bool = False) -> bool:
     later = volatile.setdefault("later", {})
     grew, volatile["ended"] = ended, ended
     for name, section in known.items():
-        now = _section(name, made[name], seconds)
-        for key, value in now.items() if not lacks(now) else ():
-            if key not in section or (_says(value, "loaded") and not _says(section[key], "loaded")):
+        now = _run_section(name, made[name], seconds)
+        for key, value in now.items() if not is_missing(now) else ():
+            if key not in section or (_entry_value(value, "loaded") and not _entry_value(section[key], "loaded")):
                 if key not in section:
                     later.setdefault(name, []).append(key)
                 section[key] = {**section[key], "loaded": True} if key in section else value
@@ -110,7 +110,7 @@ def grow(said: Capture, *, ended: bool = False) -> bool:
     return grew
 
 
-def _section(name: str, make: Callable[[], Section], seconds: dict[str, float]) -> Section:
+def _run_section(name: str, make: Callable[[], Section], seconds: dict[str, float]) -> Section:
     start = time.perf_counter()
     try:
         return make()
@@ -120,7 +120,7 @@ def _section(name: str, make: Callable[[], Section], seconds: dict[str, float]) 
         seconds[name] = round(time.perf_counter() - start, 3)
 
 
-def _data(places: Sequence[str | os.PathLike[str]]) -> Section:
+def _data_section(places: Sequence[str | os.PathLike[str]]) -> Section:
     said: Section = {}
     seen: set[Path] = set()
     for place in places:
@@ -130,21 +130,21 @@ def _data(places: Sequence[str | os.PathLike[str]]) -> Section:
         seen.add(path)
         name = free_name(str(path), said)
         try:
-            said[name] = _digests(path)
+            said[name] = _data_digests(path)
         except Exception as error:  # noqa: BLE001  one of several; the others are told nevertheless
             said[name] = {"missing": str(error).partition("\n")[0]}
     return said
 
 
-def _digests(path: Path) -> dict[str, str]:
+def _data_digests(path: Path) -> dict[str, str]:
     from datacheck.cache.manifest import read_manifest  # noqa: PLC0415  only where data are named
-    from datacheck.cache.store import Folder  # noqa: PLC0415
+    from datacheck.cache.store import FolderStore  # noqa: PLC0415
     from datacheck.errors import UsageError  # noqa: PLC0415
     from datacheck.repro.manifest import is_manifest, make, read  # noqa: PLC0415
 
     if path.is_dir():
         try:
-            of_cache = read_manifest(Folder(path))
+            of_cache = read_manifest(FolderStore(path))
         except UsageError:
             pass  # no cache, then
         else:
@@ -171,28 +171,34 @@ def differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[Capt
         both could not have is one difference, by the name of the section. Data that lie under another name in b are
         found by their digest.
     """
-    may_come = _may_come(a, b)
-    packages = [d for d in _plain(a, b, "packages", "packages") if not may_come(d)]
-    loaded = {name for side in (a, b) for name, said in side.get("packages", {}).items() if _says(said, "loaded")}
+    may_come = _loads_later(a, b)
+    packages = [d for d in _section_differences(a, b, "packages", "packages") if not may_come(d)]
+    loaded = {
+        name for side in (a, b) for name, said in side.get("packages", {}).items() if _entry_value(said, "loaded")
+    }
     return [
-        *(d for d in _plain(a, b, "code", "code") if not may_come(d)),
-        *_plain(a, b, "interpreter", "packages", "python "),
+        *(d for d in _section_differences(a, b, "code", "code") if not may_come(d)),
+        *_section_differences(a, b, "interpreter", "packages", "python "),
         *(d for d in packages if d.name in loaded or d.name == "packages"),
-        *(d for d in _plain(a, b, "native", "native") if not may_come(d)),
-        *(d for name in ("hardware", "gpu", "container") for d in _plain(a, b, name, "hardware", f"{name} ")),
-        *_plain(a, b, "blas", "hardware", "blas "),
-        *_flags(a, b),
-        *_of_data(a, b),
-        *_random(a, b),
+        *(d for d in _section_differences(a, b, "native", "native") if not may_come(d)),
+        *(
+            d
+            for name in ("hardware", "gpu", "container")
+            for d in _section_differences(a, b, name, "hardware", f"{name} ")
+        ),
+        *_section_differences(a, b, "blas", "hardware", "blas "),
+        *_flag_differences(a, b),
+        *_data_differences(a, b),
+        *_rng_differences(a, b),
         *(d for d in packages if d.name not in loaded and d.name != "packages"),
-        *_plain(a, b, "git", "git"),
+        *_section_differences(a, b, "git", "git"),
     ]
 
 
-_WHEN = {"gpu": {"started", "none"}, "blas": {"threads"}}  # what was so when it was asked, or is told elsewhere
+_NOT_COMPARED = {"gpu": {"started", "none"}, "blas": {"threads"}}  # what was so when it was asked, or is told elsewhere
 
 
-def _may_come(a: Mapping[str, Section], b: Mapping[str, Section]) -> Callable[[CaptureDifference], bool]:
+def _loads_later(a: Mapping[str, Section], b: Mapping[str, Section]) -> Callable[[CaptureDifference], bool]:
     """Return what tells whether one run loaded something after its start, and the other ended before."""
     in_a, in_b = (side.get("process", {}).get("volatile", {}) for side in (a, b))
     later = [
@@ -207,43 +213,43 @@ def _may_come(a: Mapping[str, Section], b: Mapping[str, Section]) -> Callable[[C
     return comes
 
 
-def _says(said: Any, name: str) -> Any:
+def _entry_value(said: Any, name: str) -> Any:
     return said.get(name) if isinstance(said, dict) else None
 
 
-def _plain(
+def _section_differences(
     a: Mapping[str, Section], b: Mapping[str, Section], name: str, group: str, head: str = ""
 ) -> list[CaptureDifference]:
     one, other = a.get(name, {}), b.get(name, {})
-    if lacks(one) or lacks(other):
-        said = [side["missing"] if lacks(side) else "there" for side in (one, other)]
+    if is_missing(one) or is_missing(other):
+        said = [side["missing"] if is_missing(side) else "there" for side in (one, other)]
         return [] if one == other else [CaptureDifference(group, name, *said)]
-    keys = sorted({*one, *other} - _WHEN.get(name, set()))
-    pairs = ((key, _compared(one.get(key)), _compared(other.get(key))) for key in keys)
+    keys = sorted({*one, *other} - _NOT_COMPARED.get(name, set()))
+    pairs = ((key, _without_loaded(one.get(key)), _without_loaded(other.get(key))) for key in keys)
     return [CaptureDifference(group, f"{head}{key}", x, y) for key, x, y in pairs if x != y]
 
 
-def lacks(section: Mapping[str, Any]) -> bool:
+def is_missing(section: Mapping[str, Any]) -> bool:
     """Tell a section that could not be had from one that holds something called "missing"."""
     return isinstance(section.get("missing"), str)
 
 
-def _of_data(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[CaptureDifference]:
+def _data_differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[CaptureDifference]:
     """Return the data that differ.
 
     Notes:
         Those of one digest are the same under any name. Of what is left one on each side are held against each other.
     """
-    found = _plain(a, b, "data", "data")
-    if any(lacks(side.get("data", {})) for side in (a, b)):
+    found = _section_differences(a, b, "data", "data")
+    if any(is_missing(side.get("data", {})) for side in (a, b)):
         return found
-    found = [one for one in found if _digest_of(one.a) is None or _digest_of(one.a) != _digest_of(one.b)]
+    found = [one for one in found if _data_identity(one.a) is None or _data_identity(one.a) != _data_identity(one.b)]
     twins: dict[Any, list[CaptureDifference]] = {}
     for one in reversed([one for one in found if one.a is None]):
-        twins.setdefault(_digest_of(one.b), []).append(one)
+        twins.setdefault(_data_identity(one.b), []).append(one)
     left = []
     for one in found:
-        digest = _digest_of(one.a) if one.b is None else None
+        digest = _data_identity(one.a) if one.b is None else None
         if digest is not None and twins.get(digest):
             twins[digest].pop()
         elif one.a is not None:
@@ -256,17 +262,17 @@ def _of_data(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[Capture
     return sorted([*left, *there], key=lambda one: one.name)
 
 
-def _digest_of(said: Any) -> Any:
+def _data_identity(said: Any) -> Any:
     """Return what the values of data are told by; None where there is no digest."""
     return (said.get("digest"), said.get("content_root")) if isinstance(said, dict) and said.get("digest") else None
 
 
-def _compared(value: Any) -> Any:
+def _without_loaded(value: Any) -> Any:
     return {k: v for k, v in value.items() if k != "loaded"} if isinstance(value, dict) else value
 
 
-def _flags(a: Mapping[str, Section], b: Mapping[str, Section]) -> Iterator[CaptureDifference]:
-    yield from _plain(a, b, "torch", "flags", "torch.")
+def _flag_differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> Iterator[CaptureDifference]:
+    yield from _section_differences(a, b, "torch", "flags", "torch.")
     for section, name, head in (
         ("blas", "threads", "threads of "),
         ("process", "flags", "sys.flags."),
@@ -274,35 +280,35 @@ def _flags(a: Mapping[str, Section], b: Mapping[str, Section]) -> Iterator[Captu
     ):
         one, other = (dict(side.get(section, {}).get(name, {})) for side in (a, b))
         if name == "env":
-            _drop_visible(one, other)
-        yield from _plain({name: one}, {name: other}, name, "flags", head)
+            _drop_device_indices(one, other)
+        yield from _section_differences({name: one}, {name: other}, name, "flags", head)
     for name in ("locale", "timezone", "start_method"):
         x, y = (side.get("process", {}).get(name) for side in (a, b))
         if x != y:
             yield CaptureDifference("flags", name, x, y)
 
 
-_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_DEVICE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
-def _drop_visible(one: Section, other: Section) -> None:
+def _drop_device_indices(one: Section, other: Section) -> None:
     """Leave out which GPUs were given, not how many: another index of the same machine changes no result."""
-    for name in _VISIBLE:
-        counts = [_count(side.get(name)) for side in (one, other)]
+    for name in _DEVICE_VARIABLES:
+        counts = [_device_count(side.get(name)) for side in (one, other)]
         known = [count for count in counts if count is not None]  # without the variable there are all, at least one
         if counts[0] == counts[1] or (len(known) == 1 and known[0]):
             one.pop(name, None)
             other.pop(name, None)
 
 
-def _count(value: Any) -> int | None:
+def _device_count(value: Any) -> int | None:
     if not isinstance(value, str):
         return None
     names = [name.strip() for name in value.split(",")]
     return next((i for i, name in enumerate(names) if name in {"", "-1"}), len(names))  # CUDA stops there
 
 
-def _random(a: Mapping[str, Section], b: Mapping[str, Section]) -> Iterator[CaptureDifference]:
+def _rng_differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> Iterator[CaptureDifference]:
     one, other = a.get("rng", {}), b.get("rng", {})
     for name in sorted({*one, *other} - {"missing"}):
         pair = one.get(name) or {}, other.get(name) or {}

@@ -1,4 +1,4 @@
-"""What judges of a process ask for (`Facts`) and what they answer (`Row`)."""
+"""What judges of a process ask for (`RiskContext`) and what they answer (`CheckRow`)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NO_TF32 = 'torch.set_float32_matmul_precision("highest"); torch.backends.cudnn.a
 
 
 @dataclass(frozen=True)
-class Row:
+class CheckRow:
     """One thing that was looked at.
 
     Args:
@@ -63,7 +63,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Facts:
+class RiskContext:
     """A capture, what was seen of the run, and the profile, as the judges ask for them."""
 
     capture: Mapping[str, Any]
@@ -104,14 +104,14 @@ class Facts:
         on = bool(self.torch.get("are_deterministic_algorithms_enabled"))
         return on and not self.torch.get("is_deterministic_algorithms_warn_only_enabled")
 
-    def row(self, name: str, value: Any, bad: bool | None, since: str, why: str, **mend: str) -> Row:  # noqa: FBT001
+    def row(self, name: str, value: Any, bad: bool | None, since: str, why: str, **mend: str) -> CheckRow:  # noqa: FBT001
         """Return what is said of one thing; `since`: the first profile in which it is a risk; None: not known."""
         said = value if isinstance(value, str) else str(value)
         if bad is None:
-            return Row(name, said, "unknown", why, **mend)
+            return CheckRow(name, said, "unknown", why, **mend)
         if not bad:
-            return Row(name, said, "ok")
-        return Row(name, said, "risk" if self.level >= PROFILES.index(since) else "note", why, **mend)
+            return CheckRow(name, said, "ok")
+        return CheckRow(name, said, "risk" if self.level >= PROFILES.index(since) else "note", why, **mend)
 
 
 def level_of(profile: str) -> int:
@@ -169,7 +169,7 @@ _KNOWN = {  # name: how its libraries and modules are called, what is known, whe
 }  # fmt: skip
 
 
-def package_rows(facts: Facts) -> Iterator[Row]:
+def package_rows(facts: RiskContext) -> Iterator[CheckRow]:
     """Yield risky packages that are loaded, installs that hide one another, editable ones."""
     packages = facts.section("packages")
     loaded = [name for name, said in packages.items() if isinstance(said, dict) and said.get("loaded")]
@@ -178,14 +178,14 @@ def package_rows(facts: Facts) -> Iterator[Row]:
     for name, (pattern, known, link) in _KNOWN.items():
         found = [n for n in names if re.search(rf"(^|/)_?({pattern})", n, re.IGNORECASE)]
         if found:
-            yield Row(
+            yield CheckRow(
                 name, found[0], "risk" if facts.gpu and facts.level >= 1 else "note",
                 f"{known} ({link}).",
                 do="Measure with datacheck repro diff A1 A2 A3, or take its deterministic variant.",
             )  # fmt: skip
     for name, said in packages.items():
         if isinstance(said, dict) and said.get("shadowed") and name in loaded:
-            yield Row(
+            yield CheckRow(
                 name, f"{said['version']} hides {', '.join(said['shadowed'])}", "risk",
                 "It is installed more than once; which one is imported hangs on the order of sys.path.",
                 do=f"Uninstall {name} until it is gone, then install it once.",
@@ -194,27 +194,27 @@ def package_rows(facts: Facts) -> Iterator[Row]:
         n for n, said in packages.items() if n != "datacheck" and isinstance(said, dict) and said.get("editable")
     ]
     if editable:
-        yield Row(
+        yield CheckRow(
             "editable installs", ", ".join(editable), "note", "Their version says nothing; their code is captured."
         )
 
 
-def library_rows(facts: Facts) -> Iterator[Row]:
+def library_rows(facts: RiskContext) -> Iterator[CheckRow]:
     """Yield libraries that are not what was installed, or that nobody installed."""
     for name, said in facts.section("native").items():
         if said.get("intact") is False:
-            yield Row(
+            yield CheckRow(
                 name, f"not what {said['owner']} installed", "risk",
                 "Its digest is not the one in RECORD: it was built again or replaced.",
                 do=f"Reinstall {said['owner']}.",
             )  # fmt: skip
         elif "missing" in said:
-            yield Row(
+            yield CheckRow(
                 name, said["missing"], "risk", "What runs is not what lies on the disk.", do="Start the run again."
             )
     for name, said in unowned(facts.section("native")).items():
         if "missing" not in said:
-            yield Row(
+            yield CheckRow(
                 name, f"built here, {str(said['digest'])[:12]}", "note",
                 "No package says what it should be; compare the digest with that of the other run.",
             )  # fmt: skip
@@ -223,7 +223,7 @@ def library_rows(facts: Facts) -> Iterator[Row]:
 # ------------------------------------------------------------------------------------------ what probes have shown
 
 
-def loader_rows(facts: Facts) -> Iterator[Row]:
+def loader_rows(facts: RiskContext) -> Iterator[CheckRow]:
     """Yield what loaders are, and what their workers have answered."""
     for number, said in enumerate(facts.seen.get("loaders", ())):
         name = f"loader {number + 1}"
@@ -235,21 +235,21 @@ def loader_rows(facts: Facts) -> Iterator[Row]:
                 "before: another layer, another evaluation.",
                 do="Give it one: DataLoader(..., generator=torch.Generator().manual_seed(0)).",
             )  # fmt: skip
-        yield from _answers(facts, name, value, said.get("probe", {}))
+        yield from _probe_rows(facts, name, value, said.get("probe", {}))
 
 
-def _answers(facts: Facts, name: str, value: str, probe: Mapping[str, Any]) -> Iterator[Row]:
+def _probe_rows(facts: RiskContext, name: str, value: str, probe: Mapping[str, Any]) -> Iterator[CheckRow]:
     if "missing" in probe:
-        yield Row(name, value, "unknown", f"Its workers could not be asked: {probe['missing']}.")
+        yield CheckRow(name, value, "unknown", f"Its workers could not be asked: {probe['missing']}.")
         return
     if probe.get("same_seeds"):
-        yield Row(
+        yield CheckRow(
             name, f"two workers have the same seed of {', '.join(probe['same_seeds'])}", "risk",
             "They draw the same numbers: augmentations are repeated.",
             do="Seed from torch.initial_seed() in worker_init_fn, or give none.",
         )  # fmt: skip
     if "by_workers" in probe:
-        yield _by_workers(facts, name, probe)
+        yield _worker_row(facts, name, probe)
     if "epoch" in probe:
         here, there = probe["epoch"]
         yield facts.row(
@@ -259,11 +259,13 @@ def _answers(facts: Facts, name: str, value: str, probe: Mapping[str, Any]) -> I
         )  # fmt: skip
 
 
-def _by_workers(facts: Facts, name: str, probe: Mapping[str, Any]) -> Row:
+def _worker_row(facts: RiskContext, name: str, probe: Mapping[str, Any]) -> CheckRow:
     differs, opaque = probe["by_workers"], probe.get("opaque", [])
     value = f"{differs} of {probe['asked']} samples differ between 1 and 2 workers"
     if opaque and not differs:
-        return Row(name, value, "unknown", f"Of values of type {', '.join(opaque)} nothing but the type is compared.")
+        return CheckRow(
+            name, value, "unknown", f"Of values of type {', '.join(opaque)} nothing but the type is compared."
+        )
     return facts.row(
         name, value, differs > 0, "same-machine",
         f"Transforms draw from a global generator ({', '.join(probe.get('drew', [])) or 'of a library'}), of which "
@@ -275,16 +277,16 @@ def _by_workers(facts: Facts, name: str, probe: Mapping[str, Any]) -> Row:
 _SUMS = "sum of 3 million numbers"
 
 
-def kernel_rows(facts: Facts) -> Iterator[Row]:
+def kernel_rows(facts: RiskContext) -> Iterator[CheckRow]:
     """Yield what came of the same computation three times."""
     if "died" in facts.seen:
-        yield Row(
+        yield CheckRow(
             "probes", f"ended with {facts.seen['died']}", "unknown",
             "The process died of them (a kernel crashed, memory was short): what they would show is not known.",
         )  # fmt: skip
     for name, said in facts.seen.get("kernels", {}).items():
         if "missing" in said:
-            yield Row(name, said["missing"], "unknown", "It could not be computed.")
+            yield CheckRow(name, said["missing"], "unknown", "It could not be computed.")
         elif name.startswith(_SUMS):
             yield facts.row(
                 name, f"{said['results']} results with 1 and {said['threads']} threads", said["results"] > 1, "strict",
@@ -299,10 +301,10 @@ def kernel_rows(facts: Facts) -> Iterator[Row]:
             )  # fmt: skip
 
 
-_TIMES = 3
+_REPEATS = 3
 _SUM = 3_000_000
-_ASKED = 4  # samples
-_PATIENCE = 60.0  # seconds for a batch of a probed loader
+_PROBED_SAMPLES = 4  # samples
+_PROBE_TIMEOUT = 60.0  # seconds for a batch of a probed loader
 
 
 # ------------------------------------------------------------------------------------------ kernels
@@ -325,23 +327,23 @@ def kernels(*, batch: int = 32) -> dict[str, Any]:
 
     found = {}
     if torch.cuda.is_available():
-        found = {f"{name} on the GPU": said for name, said in on_device(torch, "cuda", batch).items()}
-    found["index_put(accumulate=True) on the CPU"] = _three(lambda: _index_put(torch))
-    return found | {f"sum of {_SUM // 1_000_000} million numbers": _sums(torch)}
+        found = {f"{name} on the GPU": said for name, said in device_results(torch, "cuda", batch).items()}
+    found["index_put(accumulate=True) on the CPU"] = _count_results(lambda: _index_put(torch))
+    return found | {f"sum of {_SUM // 1_000_000} million numbers": _sum_results(torch)}
 
 
-def on_device(torch: Any, device: str, batch: int) -> dict[str, Any]:
+def device_results(torch: Any, device: str, batch: int) -> dict[str, Any]:
     """Compute what is forward and backward, three times each, on one device."""
     made = {"convolution": _convolution, "scatter_add": _scatter, "attention": _attention}
-    return {name: _three(partial(make, torch, device, batch)) for name, make in made.items()}
+    return {name: _count_results(partial(make, torch, device, batch)) for name, make in made.items()}
 
 
-def _three(make: Callable[[], Any]) -> dict[str, Any]:
+def _count_results(make: Callable[[], Any]) -> dict[str, Any]:
     """Return how many different results came; the operations raise where determinism is asked for and not to be had."""
     results = set()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of warn_only: what is looked at is what came
-        for _ in range(_TIMES):
+        for _ in range(_REPEATS):
             try:
                 results.add(digest_value([digest_array(part.detach().cpu().numpy()) for part in make()]))
             except RuntimeError as error:
@@ -352,21 +354,21 @@ def _three(make: Callable[[], Any]) -> dict[str, Any]:
     return {"results": len(results)}
 
 
-def _numbers(torch: Any, *shape: int, device: str = "cpu") -> Any:
+def _random_numbers(torch: Any, *shape: int, device: str = "cpu") -> Any:
     generator = torch.Generator().manual_seed(0)
     return torch.randn(*shape, generator=generator).to(device)
 
 
 def _convolution(torch: Any, device: str, batch: int) -> tuple[Any, ...]:
-    image = _numbers(torch, batch, 64, 56, 56, device=device).requires_grad_()
-    weight = _numbers(torch, 64, 64, 3, 3, device=device).requires_grad_()
+    image = _random_numbers(torch, batch, 64, 56, 56, device=device).requires_grad_()
+    weight = _random_numbers(torch, 64, 64, 3, 3, device=device).requires_grad_()
     made = torch.nn.functional.conv2d(image, weight, padding=1)
     return (made, *torch.autograd.grad(made.pow(2).sum(), (image, weight)))
 
 
 def _scatter(torch: Any, device: str, batch: int) -> tuple[Any, ...]:
     rows = batch * 4096
-    values = _numbers(torch, rows, 16, device=device)
+    values = _random_numbers(torch, rows, 16, device=device)
     places = torch.randint(0, 512, (rows, 1), generator=torch.Generator().manual_seed(1)).to(device).expand(-1, 16)
     table = torch.zeros(512, 16, device=device).requires_grad_()
     made = table.scatter_add(0, places, values)
@@ -374,20 +376,20 @@ def _scatter(torch: Any, device: str, batch: int) -> tuple[Any, ...]:
 
 
 def _attention(torch: Any, device: str, batch: int) -> tuple[Any, ...]:
-    parts = [_numbers(torch, batch, 8, 1024, 64, device=device).bfloat16().requires_grad_() for _ in range(3)]
+    parts = [_random_numbers(torch, batch, 8, 1024, 64, device=device).bfloat16().requires_grad_() for _ in range(3)]
     made = torch.nn.functional.scaled_dot_product_attention(*parts)
     return tuple(part.float() for part in (made, *torch.autograd.grad(made.float().pow(2).sum(), parts)))
 
 
 def _index_put(torch: Any) -> tuple[Any, ...]:
-    values = _numbers(torch, 400_000)
+    values = _random_numbers(torch, 400_000)
     places = torch.randint(0, 300, (len(values),), generator=torch.Generator().manual_seed(1))
     return (torch.zeros(300).index_put((places,), values, accumulate=True),)
 
 
-def _sums(torch: Any) -> dict[str, Any]:
+def _sum_results(torch: Any) -> dict[str, Any]:
     threads = torch.get_num_threads()
-    values = _numbers(torch, _SUM)
+    values = _random_numbers(torch, _SUM)
     found = set()
     try:
         for count in (1, threads):
@@ -401,7 +403,7 @@ def _sums(torch: Any) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------ loaders
 
 
-class Asked:
+class ProbedDataset:
     """A dataset as a worker of a probed loader sees it: answers with what came, from which seeds, in which epoch."""
 
     def __init__(self, dataset: Any) -> None:
@@ -414,9 +416,9 @@ class Asked:
         """Return digest, opaque (types of which nothing else is known), drew, worker, seeds and epoch."""
         import torch  # noqa: PLC0415  the worker has it
 
-        before = _states()
+        before = _rng_digests()
         digest, _ = digest_batch(self.dataset[index])
-        drew = [name for name, state in _states().items() if state != before.get(name, state)]
+        drew = [name for name, state in _rng_digests().items() if state != before.get(name, state)]
         worker = torch.utils.data.get_worker_info()
         return {
             "digest": digest.text(), "opaque": sorted(digest.opaque), "drew": drew,
@@ -424,7 +426,7 @@ class Asked:
         }  # fmt: skip
 
 
-def _states() -> dict[str, str]:
+def _rng_digests() -> dict[str, str]:
     return {name: said["digest"] for name, said in rng().items()}
 
 
@@ -444,18 +446,18 @@ def probe_loader(loader: Any) -> dict[str, Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of more workers than CPUs
-            return _probed(loader)
+            return _probe_workers(loader)
     except Exception as error:  # noqa: BLE001  whatever a user's dataset raises
         said = str(error).strip().rpartition("\n")[2]  # of a worker's: PyTorch puts its traceback before it
         return {"missing": said if said.startswith(type(error).__name__) else f"{type(error).__name__}: {said}"}
 
 
-def _probed(loader: Any) -> dict[str, Any]:
+def _probe_workers(loader: Any) -> dict[str, Any]:
     dataset = loader.dataset
-    items = list(range(min(_ASKED, len(dataset))))
+    items = list(range(min(_PROBED_SAMPLES, len(dataset))))
     if not hasattr(type(dataset), "__getitem__") or not items:
         return {"missing": "the dataset has no indices"}
-    one, two = (list(_loader(loader, items, count)) for count in (1, 2))
+    one, two = (list(_probe_dataloader(loader, items, count)) for count in (1, 2))
     said: dict[str, Any] = {
         "asked": len(items),
         "by_workers": sum(a["digest"] != b["digest"] for a, b in zip(one, two, strict=True)),
@@ -463,21 +465,21 @@ def _probed(loader: Any) -> dict[str, Any]:
         "drew": sorted({name for answer in two for name in answer["drew"]}),
         "same_seeds": _same_seeds(two),
     }
-    return said | _epoch(loader, items)
+    return said | _probe_epoch(loader, items)
 
 
-def _loader(loader: Any, items: list[int], workers: int) -> Any:
+def _probe_dataloader(loader: Any, items: list[int], workers: int) -> Any:
     import torch  # noqa: PLC0415  the one door
 
     return torch.utils.data.DataLoader(
-        Asked(loader.dataset), batch_size=None, sampler=items, num_workers=workers, collate_fn=_as_it_is,
+        ProbedDataset(loader.dataset), batch_size=None, sampler=items, num_workers=workers, collate_fn=_identity,
         worker_init_fn=loader.worker_init_fn, multiprocessing_context=loader.multiprocessing_context,
-        persistent_workers=loader.persistent_workers and loader.num_workers > 0, timeout=_PATIENCE,
+        persistent_workers=loader.persistent_workers and loader.num_workers > 0, timeout=_PROBE_TIMEOUT,
         generator=torch.Generator().manual_seed(0),
     )  # fmt: skip
 
 
-def _as_it_is(said: Any) -> Any:
+def _identity(said: Any) -> Any:
     return said
 
 
@@ -489,12 +491,12 @@ def _same_seeds(answers: list[dict[str, Any]]) -> list[str]:
     return [name for name in a if a[name] == b[name]]
 
 
-def _epoch(loader: Any, items: list[int]) -> dict[str, Any]:
+def _probe_epoch(loader: Any, items: list[int]) -> dict[str, Any]:
     """Tell whether a new epoch reaches workers, where the dataset has one."""
-    dataset, before = _with_epoch(loader.dataset), epoch_of(loader.dataset)
+    dataset, before = _epoch_owner(loader.dataset), epoch_of(loader.dataset)
     if before is None or not callable(getattr(dataset, "set_epoch", None)):
         return {}
-    passes = _loader(loader, items, 2)
+    passes = _probe_dataloader(loader, items, 2)
     list(passes)
     try:
         dataset.set_epoch(before + 1)
@@ -504,7 +506,7 @@ def _epoch(loader: Any, items: list[int]) -> dict[str, Any]:
         dataset.set_epoch(before)
 
 
-def _with_epoch(dataset: Any) -> Any:
+def _epoch_owner(dataset: Any) -> Any:
     """Return the dataset that has the epoch: this one, or the one that it is a part of (a `Subset`)."""
     for _ in range(4):
         if callable(getattr(dataset, "set_epoch", None)) or not hasattr(dataset, "dataset"):
@@ -516,13 +518,13 @@ def _with_epoch(dataset: Any) -> Any:
 def epoch_of(dataset: Any) -> int | None:
     """Return the epoch that a dataset says it is in, None where it says none."""
     for name in ("epoch", "_epoch", "current_epoch"):
-        value = getattr(_with_epoch(dataset), name, None)
+        value = getattr(_epoch_owner(dataset), name, None)
         if isinstance(value, int) and not isinstance(value, bool):
             return value
     return None
 
 
-def loader_said(loader: Any) -> dict[str, Any]:
+def loader_settings(loader: Any) -> dict[str, Any]:
     """Return what a `DataLoader` is set to."""
     sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
     return {
@@ -553,16 +555,16 @@ def pin(profile: str = "same-machine", *, seed: int | None = None) -> list[str]:
         msg = f"seed is {seed!r}; it is a whole number from 0 to 2**32 - 1"
         raise UsageError(msg)
     torch = sys.modules.get("torch")
-    said = [*_variables(level, torch)]
+    said = [*_set_variables(level, torch)]
     if torch is None:
         said.append("PyTorch is not loaded: none of its switches was set; import it, then pin again.")
     else:
-        said += _switches(level, torch)
-    said += _seeds(seed, torch)
+        said += _set_switches(level, torch)
+    said += _seed_generators(seed, torch)
     return said
 
 
-def _variables(level: int, torch: Any) -> Iterator[str]:
+def _set_variables(level: int, torch: Any) -> Iterator[str]:
     if os.environ.get("PYTHONHASHSEED", "random") == "random":
         os.environ["PYTHONHASHSEED"] = "0"
         now = "this one keeps its own: set it before Python starts" if sys.flags.hash_randomization else "as here"
@@ -574,7 +576,7 @@ def _variables(level: int, torch: Any) -> Iterator[str]:
         yield f"{WORKSPACE}={WORKSPACES[0]}, which PyTorch before 2.10 asks for.{late}"
 
 
-def _switches(level: int, torch: Any) -> Iterator[str]:
+def _set_switches(level: int, torch: Any) -> Iterator[str]:
     if level >= PROFILES.index("same-machine"):
         torch.use_deterministic_algorithms(mode=True)
         yield DETERMINISTIC
@@ -583,7 +585,7 @@ def _switches(level: int, torch: Any) -> Iterator[str]:
     if level >= PROFILES.index("strict"):
         torch.utils.deterministic.fill_uninitialized_memory = True
         yield FILLED
-        yield from _precise(torch)
+        yield from _disable_tf32(torch)
         threads = torch.get_num_threads()
         torch.set_num_threads(threads)
         for name in THREADS:
@@ -591,7 +593,7 @@ def _switches(level: int, torch: Any) -> Iterator[str]:
         yield f"torch.set_num_threads({threads}), and OMP_NUM_THREADS={threads} for processes started from here"
 
 
-def _precise(torch: Any) -> Iterator[str]:
+def _disable_tf32(torch: Any) -> Iterator[str]:
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False
     yield NO_TF32
@@ -602,7 +604,7 @@ def _precise(torch: Any) -> Iterator[str]:
             yield f"torch.backends.cuda.matmul.{name} = False"
 
 
-def _seeds(seed: int | None, torch: Any) -> Iterator[str]:
+def _seed_generators(seed: int | None, torch: Any) -> Iterator[str]:
     if seed is None:
         yield "Generators were not seeded: give seed=."
         return

@@ -41,12 +41,12 @@ def free_name(path: str, taken: Container[str], name: str | None = None) -> str:
     return free
 
 
-_OWN = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "top_level.txt"}
-_NAMED = re.compile(r"(?P<name>.+?)-(?P<version>[^-]+)\.dist-info")
+_INSTALLER_FILES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "top_level.txt"}
+_DIST_INFO = re.compile(r"(?P<name>.+?)-(?P<version>[^-]+)\.dist-info")
 
 
 @dataclass(frozen=True)
-class Owner:
+class PackageFile:
     """A file of a package as its RECORD lists it.
 
     Args:
@@ -61,7 +61,7 @@ class Owner:
 
 
 @dataclass
-class Installed:
+class InstalledPackages:
     """What the folders of `sys.path` have installed.
 
     Args:
@@ -70,40 +70,43 @@ class Installed:
     """
 
     packages: dict[str, dict[str, Any]] = field(default_factory=dict)
-    _files: dict[str, Owner] = field(default_factory=dict)
+    _files: dict[str, PackageFile] = field(default_factory=dict)
 
-    def owner(self, path: str) -> Owner | None:
+    def owner(self, path: str) -> PackageFile | None:
         """Return the package that a file belongs to, None where no RECORD lists it; `path` without links."""
         return self._files.get(path)
 
     def add(self, place: Path) -> None:
         """Read one .dist-info or .egg-info."""
-        name, version = _named(place)
+        name, version = _name_and_version(place)
         known = self.packages.get(name)
         if known is not None:  # of two the first on sys.path is imported
             known.setdefault("shadowed", []).append(version)
             return
-        rows = _record(place)
-        said: dict[str, Any] = {"version": version, "record": None if rows is None else _digest(place.name, rows)}
+        rows = _record_rows(place)
+        said: dict[str, Any] = {
+            "version": version,
+            "record": None if rows is None else _package_digest(place.name, rows),
+        }
         if _editable(place):
             said["editable"] = True
         self.packages[name] = said
         root = f"{os.path.realpath(place.parent)}{os.sep}"
         for path, digest in rows or ():
             if not path.startswith(".."):
-                self._files.setdefault(root + path, Owner(name, path, digest))
+                self._files.setdefault(root + path, PackageFile(name, path, digest))
 
 
-def installed() -> Installed:
+def installed() -> InstalledPackages:
     """Read what is installed, in the order of `sys.path`.
 
     Notes:
         What is as it was at the last call is not read again; what was read stays in memory.
     """
-    read = _read(tuple((place, _stamp(place)) for place in _places()))
+    read = _read(tuple((place, _stamp(place)) for place in _metadata_places()))
     if any("unreadable" in said for said in read.packages.values()):
         _read.cache_clear()  # it may be readable the next time, and look the same
-    found = Installed(copy.deepcopy(read.packages), read._files)  # noqa: SLF001
+    found = InstalledPackages(copy.deepcopy(read.packages), read._files)  # noqa: SLF001
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         owner = found.owner(real_path(file)) if isinstance(file, str) else None
@@ -113,8 +116,8 @@ def installed() -> Installed:
 
 
 @functools.lru_cache(maxsize=1)
-def _read(places: tuple[tuple[Path, Any], ...]) -> Installed:
-    found = Installed()
+def _read(places: tuple[tuple[Path, Any], ...]) -> InstalledPackages:
+    found = InstalledPackages()
     for place, _ in places:
         try:
             found.add(place)
@@ -145,7 +148,7 @@ def real_path(file: str) -> str:
 _known_path = functools.cache(os.path.realpath)  # a process has thousands, and each step of one asks the system
 
 
-def _places() -> Iterator[Path]:
+def _metadata_places() -> Iterator[Path]:
     seen = set()
     for folder in sys.path:
         real = os.path.realpath(folder or ".")
@@ -164,8 +167,8 @@ def _metadata(folder: Path) -> Iterator[Path]:
     yield from (folder / name for name in names if name.endswith((".dist-info", ".egg-info")))
 
 
-def _named(place: Path) -> tuple[str, str]:
-    match = _NAMED.fullmatch(place.name)
+def _name_and_version(place: Path) -> tuple[str, str]:
+    match = _DIST_INFO.fullmatch(place.name)
     if match:  # a tenth of the time of reading the metadata
         name, version = match["name"], match["version"]
     else:
@@ -176,7 +179,7 @@ def _named(place: Path) -> tuple[str, str]:
     return re.sub(r"[-_.]+", "-", name).lower(), version
 
 
-def _record(place: Path) -> list[tuple[str, str]] | None:
+def _record_rows(place: Path) -> list[tuple[str, str]] | None:
     """Return (path, sha256 as hex digits or "") of each file that a package has installed, None without a RECORD."""
     try:
         text = (place / "RECORD").read_text("utf-8")
@@ -195,9 +198,9 @@ def _hex(digest: str) -> str:
     return urlsafe_b64decode(value + "=" * (-len(value) % 4)).hex() if kind == "sha256" else ""
 
 
-def _digest(place: str, rows: list[tuple[str, str]]) -> str:
+def _package_digest(place: str, rows: list[tuple[str, str]]) -> str:
     """Digest what a package is, not where and by whom it was installed."""
-    own = {f"{place}/{name}" for name in _OWN}
+    own = {f"{place}/{name}" for name in _INSTALLER_FILES}
     kept = sorted((path, digest) for path, digest in rows if digest and not path.startswith("..") and path not in own)
     return digest_bytes("\n".join(f"{path},{digest}" for path, digest in kept).encode())
 
@@ -210,18 +213,18 @@ def _editable(place: Path) -> bool:
     return bool(isinstance(said, dict) and said.get("dir_info", {}).get("editable"))
 
 
-_OURS = f"{os.path.realpath(Path(__file__).parents[2])}{os.sep}"
-_SECONDS = 20.0
-_PIECE, _MOST_BYTES = 1 << 16, 64 << 20
+_OWN_SOURCE = f"{os.path.realpath(Path(__file__).parents[2])}{os.sep}"
+_GIT_TIMEOUT = 20.0
+_CHUNK_BYTES, _MOST_BYTES = 1 << 16, 64 << 20
 _SHA1 = 40  # hex digits of a commit; repositories with longer ones say so
 # Git locks nothing, and asks no server for what a partial clone lacks: the way to one may be a program of its settings.
-_QUIET = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1"}
+_GIT_ENVIRONMENT = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1"}
 # Of a repository's own settings those by which git sees changes; all others may name programs.
-_SEEN_BY = r"^core\.(autocrlf|eol|filemode|ignorecase|symlinks)$"
-_PLAIN = re.compile("[a-z]+")
+_GIT_SETTINGS = r"^core\.(autocrlf|eol|filemode|ignorecase|symlinks)$"
+_PLAIN_VALUE = re.compile("[a-z]+")
 
 
-def code(found: Installed) -> dict[str, str]:
+def code(found: InstalledPackages) -> dict[str, str]:
     """Return the digest of the script, and of each imported .py that no package owns, by paths below roots, sorted.
 
     Notes:
@@ -233,7 +236,7 @@ def code(found: Installed) -> dict[str, str]:
     installed = tuple(f"{os.path.realpath(sysconfig.get_path(name))}{os.sep}" for name in ("purelib", "platlib"))
     said: dict[str, str] = {}
     seen: set[str] = set()
-    for name, file in _sources():
+    for name, file in _imported_sources():
         real = real_path(file)
         if real in seen:
             continue
@@ -251,12 +254,12 @@ def code(found: Installed) -> dict[str, str]:
     return dict(sorted(said.items()))
 
 
-def _sources() -> Iterator[tuple[str, str]]:
+def _imported_sources() -> Iterator[tuple[str, str]]:
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if not isinstance(file, str) or not (file.endswith(".py") or name == "__main__"):
             continue  # a script may be called anything
-        if real_path(file).startswith(_OURS):
+        if real_path(file).startswith(_OWN_SOURCE):
             continue
         if file.startswith(os.sep) or Path(file).is_file():  # PyTorch gives some of its objects a file that is none
             yield name, file
@@ -284,18 +287,18 @@ def git() -> dict[str, Any]:
     how = ["--no-ext-diff", "--no-textconv", "--binary", "--submodule=short"]
     try:
         with nullcontext(os.environ) if script else _without_settings(folder) as environment:
-            commit = _asked(folder, "rev-parse", "HEAD", environment=environment).decode().strip()
+            commit = _git_output(folder, "rev-parse", "HEAD", environment=environment).decode().strip()
             if not script:  # a submodule's settings may name programs, too
                 how.append("--ignore-submodules=dirty")
-            changes = _digest_of(folder, "diff", *how, "HEAD", environment=environment)
+            changes = _git_digest(folder, "diff", *how, "HEAD", environment=environment)
             asked = "ls-files", "-z", "--stage", "--full-name", ":/"
-            modules = _asked(folder, *asked, environment=environment).decode("utf-8", "surrogateescape")
+            modules = _git_output(folder, *asked, environment=environment).decode("utf-8", "surrogateescape")
     except FileNotFoundError:
         return {"missing": "git is not installed"}
     except subprocess.TimeoutExpired:
-        return {"missing": f"git did not answer within {_SECONDS:.0f} s"}
+        return {"missing": f"git did not answer within {_GIT_TIMEOUT:.0f} s"}
     except subprocess.CalledProcessError as error:
-        return {"missing": _why(error)}
+        return {"missing": _git_failure(error)}
     links = (entry.partition("\t") for entry in modules.split("\0") if entry.startswith("160000 "))
     return {
         "commit": commit,
@@ -305,7 +308,7 @@ def git() -> dict[str, Any]:
     }
 
 
-def _why(error: subprocess.CalledProcessError) -> str:
+def _git_failure(error: subprocess.CalledProcessError) -> str:
     """Return why git failed, in words of ours: its own quote lines of files that the repository may link to."""
     said = error.stderr.decode("utf-8", "replace")
     known = {
@@ -319,7 +322,7 @@ def _why(error: subprocess.CalledProcessError) -> str:
 def _apart(main: str) -> bool:
     """Tell a script from a command that is installed, whose folder says nothing of the code."""
     place = os.path.realpath(main)
-    return not place.startswith(_OURS) and Path(place).parent != Path(sys.executable).absolute().parent
+    return not place.startswith(_OWN_SOURCE) and Path(place).parent != Path(sys.executable).absolute().parent
 
 
 @contextmanager
@@ -328,15 +331,15 @@ def _without_settings(folder: Path) -> Iterator[dict[str, str]]:
 
     Raises:
         OSError: there is no room for temporary files, or the repository cannot be looked at.
-        As of `_said`.
+        As of `_git_chunks`.
 
     Notes:
         The working folder may be data that somebody else has packed, ``.git`` included, and that somebody changes
         meanwhile: no command that could start a program reads its settings. Nothing outside of it counts as its files.
     """
-    commit = _asked(folder, "rev-parse", "HEAD").decode().strip()
+    commit = _git_output(folder, "rev-parse", "HEAD").decode().strip()
     own, objects, index = (
-        folder / os.fsdecode(_asked(folder, "rev-parse", *words).removesuffix(b"\n"))
+        folder / os.fsdecode(_git_output(folder, "rev-parse", *words).removesuffix(b"\n"))
         for words in (("--git-dir",), ("--git-path", "objects"), ("--git-path", "index"))
     )
     with tempfile.TemporaryDirectory(prefix="datacheck-") as name:
@@ -348,12 +351,12 @@ def _without_settings(folder: Path) -> Iterator[dict[str, str]]:
         for part in index.parent.glob("sharedindex.*"):
             (place / part.name).symlink_to(part.absolute())
         yield {name: value for name, value in os.environ.items() if name not in {"GIT_COMMON_DIR", "GIT_NAMESPACE"}} | {
-            "GIT_DIR": str(place), "GIT_WORK_TREE": str(_top(folder, own)),
+            "GIT_DIR": str(place), "GIT_WORK_TREE": str(_work_tree(folder, own)),
             "GIT_OBJECT_DIRECTORY": str(objects.absolute()), "GIT_INDEX_FILE": str(index.absolute()),
         }  # fmt: skip
 
 
-def _top(folder: Path, own: Path) -> Path:
+def _work_tree(folder: Path, own: Path) -> Path:
     """Return the folder that holds a repository's ``.git``, a folder or a file that names one."""
     here = folder.absolute()
     named = ((place, place / ".git") for place in (here, *here.parents))
@@ -366,43 +369,43 @@ def _plain_settings(folder: Path, commit: str) -> str:
     lines = ["[extensions]", "objectFormat = sha256"] if long else []
     lines += ["[core]", f"repositoryFormatVersion = {int(long)}"]
     try:
-        said = _asked(folder, "config", "--local", "-z", "--get-regexp", _SEEN_BY).decode("utf-8", "replace")
+        said = _git_output(folder, "config", "--local", "-z", "--get-regexp", _GIT_SETTINGS).decode("utf-8", "replace")
     except subprocess.CalledProcessError as error:
         if error.returncode != 1:  # there are none
             raise
         said = ""
     for one in said.split("\0"):
         name, _, value = one.partition("\n")
-        if _PLAIN.fullmatch(value):
+        if _PLAIN_VALUE.fullmatch(value):
             lines.append(f"{name.removeprefix('core.')} = {value}")
     return "\n".join([*lines, ""])
 
 
-def _asked(folder: Path, *words: str, environment: Mapping[str, str] = os.environ) -> bytes:
+def _git_output(folder: Path, *words: str, environment: Mapping[str, str] = os.environ) -> bytes:
     """Return what git says.
 
     Raises:
-        FileNotFoundError, subprocess.TimeoutExpired, subprocess.CalledProcessError: as of `_said`.
+        FileNotFoundError, subprocess.TimeoutExpired, subprocess.CalledProcessError: as of `_git_chunks`.
         subprocess.CalledProcessError: more than 64 MiB.
     """
     said = bytearray()
-    for piece in _said(folder, words, environment):
+    for piece in _git_chunks(folder, words, environment):
         said += piece
         if len(said) > _MOST_BYTES:
             raise subprocess.CalledProcessError(1, "git", stderr=b"it says more than 64 MiB")
     return bytes(said)
 
 
-def _digest_of(folder: Path, *words: str, environment: Mapping[str, str]) -> str | None:
+def _git_digest(folder: Path, *words: str, environment: Mapping[str, str]) -> str | None:
     """Return the digest of what git says, None where it says nothing: a few files may differ in gigabytes."""
     digester, size = Digester(), 0
-    for piece in _said(folder, words, environment):
+    for piece in _git_chunks(folder, words, environment):
         digester.update(piece)
         size += len(piece)
     return digester.hexdigest() if size else None
 
 
-def _said(folder: Path, words: Sequence[str], environment: Mapping[str, str]) -> Iterator[bytes]:
+def _git_chunks(folder: Path, words: Sequence[str], environment: Mapping[str, str]) -> Iterator[bytes]:
     """Yield what git says, piece by piece.
 
     Raises:
@@ -414,7 +417,7 @@ def _said(folder: Path, words: Sequence[str], environment: Mapping[str, str]) ->
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(
-            quiet, cwd=folder, env={**environment, **_QUIET}, stdout=subprocess.PIPE, stderr=errors
+            quiet, cwd=folder, env={**environment, **_GIT_ENVIRONMENT}, stdout=subprocess.PIPE, stderr=errors
         ) as process,
     ):
         assert process.stdout is not None
@@ -424,10 +427,10 @@ def _said(folder: Path, words: Sequence[str], environment: Mapping[str, str]) ->
             expired.set()
             process.kill()
 
-        late = threading.Timer(_SECONDS, end)
+        late = threading.Timer(_GIT_TIMEOUT, end)
         late.start()
         try:
-            while piece := process.stdout.read(_PIECE):
+            while piece := process.stdout.read(_CHUNK_BYTES):
                 yield piece
             code = process.wait()
         except BaseException:
@@ -436,7 +439,7 @@ def _said(folder: Path, words: Sequence[str], environment: Mapping[str, str]) ->
         finally:
             late.cancel()
         if expired.is_set():
-            raise subprocess.TimeoutExpired(quiet, _SECONDS)
+            raise subprocess.TimeoutExpired(quiet, _GIT_TIMEOUT)
         if code:
             errors.seek(0)
-            raise subprocess.CalledProcessError(code, quiet, stderr=errors.read(_PIECE))
+            raise subprocess.CalledProcessError(code, quiet, stderr=errors.read(_CHUNK_BYTES))

@@ -13,16 +13,16 @@ import numpy as np
 
 from datacheck.errors import UsageError
 from datacheck.repro import manifest as manifests
-from datacheck.repro.manifest import Files, Manifest
+from datacheck.repro.manifest import DatasetManifest, Files
 from datacheck.repro.recorded import ENVIRONMENT, is_run, trace_name
-from datacheck.repro.sample_digests import Samples
+from datacheck.repro.sample_digests import SampleDigests
 from datacheck.repro.values import TreeDiff, tree_diff
 from datacheck.runtime import fsops
 
 if TYPE_CHECKING:
     from datacheck.cache import Cache
     from datacheck.model.finding import Progress
-    from datacheck.repro.values import Told
+    from datacheck.repro.values import ValueChanges
     from datacheck.schema.model import Schema
     from datacheck.sources.listing import Listing
 
@@ -30,14 +30,14 @@ Kind = Literal["dataset", "file", "manifest", "cache", "run"]
 Place = str | os.PathLike[str]
 
 FORMAT = "datacheck.diff/1"
-_WORDS = {
+_KIND_NAMES = {
     "dataset": "a folder",
     "file": "a file",
     "manifest": "a manifest",
     "cache": "a cache",
     "run": "a recorded run",
 }
-_OF_DATA = {"dataset", "file", "manifest"}
+_DATA_KINDS = {"dataset", "file", "manifest"}
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Comparison:
     files: TreeDiff = field(default_factory=TreeDiff)
     samples: TreeDiff | None = None
     fields: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    values: Told = field(default_factory=dict)
+    values: ValueChanges = field(default_factory=dict)
     stored: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     verdicts: Mapping[str, tuple[Sequence[str], Sequence[str]]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ def kind_of(place: Place) -> Kind:
         msg = f"{path}: no such file or folder. Check the path."
         raise UsageError(msg) from error
     except (OSError, ValueError) as error:
-        raise fsops.refused(error if isinstance(error, OSError) else OSError(str(error)), path) from error
+        raise fsops.as_storage_error(error if isinstance(error, OSError) else OSError(str(error)), path) from error
     if not stat.S_ISREG(mode):
         msg = f"{path}: is a pipe, a socket or a device. Name a folder, a manifest, a cache or a recorded run."
         raise UsageError(msg)
@@ -127,10 +127,10 @@ def kinds_of(first: Place, second: Place) -> tuple[Kind, Kind]:
         if kind == "file" and other not in {"file", "cache", "run"}:
             msg = f"{place}: is no manifest (datacheck manifest DATA -o FILE makes one) and no folder of data."
             raise UsageError(msg)
-    if kinds[0] == kinds[1] or set(kinds) <= _OF_DATA:
+    if kinds[0] == kinds[1] or set(kinds) <= _DATA_KINDS:
         return kinds
     msg = (
-        f"{first} is {_WORDS[kinds[0]]} and {second} {_WORDS[kinds[1]]}. Name two datasets (folders or manifests), two "
+        f"{first} is {_KIND_NAMES[kinds[0]]} and {second} {_KIND_NAMES[kinds[1]]}. Name two datasets (folders or manifests), two "
         f"caches or two recorded runs."
     )
     raise UsageError(msg)
@@ -162,7 +162,7 @@ def compare(
         msg = f"{first} and {second} are recorded runs. Compare them with datacheck repro diff."
         raise UsageError(msg)
     if kinds[0] == "cache":
-        return _of_caches(first, second)
+        return _compare_caches(first, second)
     asked = {"schema": schema, "roots": roots, "deep": deep, "workers": workers, "progress": progress}
     found = [
         manifests.read(place) if kind == "manifest" else manifests.make(place, **asked)  # type: ignore[arg-type]
@@ -170,9 +170,9 @@ def compare(
     ]
     alone = [None if kind == "manifest" else _alone(place) for place, kind in zip((first, second), kinds, strict=True)]
     if alone[0] is not None and alone[1] is not None:  # whatever each is called
-        found[1] = replace(found[1], files=_renamed(found[1].files, alone[1], alone[0]))
-    said = _of_manifests(*found)
-    about = [_about(place, kind, one) for place, kind, one in zip((first, second), kinds, found, strict=True)]
+        found[1] = replace(found[1], files=_rename_file(found[1].files, alone[1], alone[0]))
+    said = _compare_manifests(*found)
+    about = [_side_json(place, kind, one) for place, kind, one in zip((first, second), kinds, found, strict=True)]
     said = replace(said, first=about[0], second=about[1])
     if said.files and "manifest" not in kinds:
         said = _with_values(said, Path(first), Path(second), {n: Path(p) for n, p in (roots or {}).items()}, schema)
@@ -185,14 +185,14 @@ def _alone(place: Place) -> str | None:
     return target(Path(place))[1]
 
 
-def _renamed(files: Files, name: str, other: str) -> Files:
+def _rename_file(files: Files, name: str, other: str) -> Files:
     """Return the files with another name for one of them, in their order; those of extra folders may lie around it."""
     paths = [other if path == name else path for path in files.paths]
     order = sorted(range(len(paths)), key=paths.__getitem__)
     return Files([paths[i] for i in order], files.sizes[order], files.digests[order])
 
 
-def _about(place: Place, kind: Kind, found: Manifest) -> dict[str, Any]:
+def _side_json(place: Place, kind: Kind, found: DatasetManifest) -> dict[str, Any]:
     said = {"path": os.fspath(place), "kind": kind, "root": found.root, "files": len(found.files)}
     said |= {"bytes": found.files.nbytes}
     return said if found.samples is None else said | {"samples": len(found.samples.rows)}
@@ -201,17 +201,17 @@ def _about(place: Place, kind: Kind, found: Manifest) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------ data
 
 
-def _of_manifests(first: Manifest, second: Manifest) -> Comparison:
+def _compare_manifests(first: DatasetManifest, second: DatasetManifest) -> Comparison:
     notes = [note for one in (first, second) for note in one.notes]
     for one, name in ((first, "first"), (second, "second")):
         if one.skipped:
             path, reason = one.skipped[0]
             notes.append(f"not compared: {len(one.skipped):,} names of the {name}, such as {path}: {reason}")
-    files = TreeDiff() if first.root == second.root else _of_files(first, second)
+    files = TreeDiff() if first.root == second.root else _file_diff(first, second)
     samples: TreeDiff | None = None
     fields: Mapping[str, Sequence[str]] = {}
-    if first.samples is not None and second.samples is not None and _read_alike(first.samples, second.samples):
-        samples, fields = _of_samples(first.samples, second.samples)
+    if first.samples is not None and second.samples is not None and _same_reading(first.samples, second.samples):
+        samples, fields = _sample_diff(first.samples, second.samples)
         if not (first.samples.reading and second.samples.reading):
             notes.append("of one manifest only the schema's name is known: an older datacheck made it. Make it again.")
     elif first.samples is not None or second.samples is not None:
@@ -220,19 +220,19 @@ def _of_manifests(first: Manifest, second: Manifest) -> Comparison:
     return Comparison({}, {}, files, samples, fields, notes=tuple(notes))
 
 
-def _read_alike(first: Samples, second: Samples) -> bool:
+def _same_reading(first: SampleDigests, second: SampleDigests) -> bool:
     if first.reading and second.reading:
         return first.reading == second.reading
     return first.schema == second.schema
 
 
-def _schema_of(made: Manifest) -> str:
+def _schema_of(made: DatasetManifest) -> str:
     if made.samples is None:
         return "no schema"
     return f"{made.samples.schema} ({made.samples.reading[:8] or 'of an older datacheck'})"
 
 
-def _of_files(first: Manifest, second: Manifest) -> TreeDiff:
+def _file_diff(first: DatasetManifest, second: DatasetManifest) -> TreeDiff:
     one, other = first.files, second.files
     if one.paths == other.paths:  # what is equal need not become objects
         apart = np.flatnonzero(one.digests != other.digests).tolist()
@@ -244,7 +244,7 @@ def _of_files(first: Manifest, second: Manifest) -> TreeDiff:
     return tree_diff(one.by_path(), other.by_path())
 
 
-def _of_samples(first: Samples, second: Samples) -> tuple[TreeDiff, dict[str, list[str]]]:
+def _sample_diff(first: SampleDigests, second: SampleDigests) -> tuple[TreeDiff, dict[str, list[str]]]:
     contents = [
         one.rows.packed | {key: ("cannot be made", key, why) for key, why in one.unread.items()}  # no other's content
         for one in (first, second)
@@ -269,12 +269,12 @@ def _with_values(
     if schema is None or only is not None:
         pairs = [(only or path, alone or path) for path in said.files.changed]
         sides: tuple[Listing, Listing] = (_bare(one, roots), _bare(other, roots))
-        found = values.of_files(*sides, pairs)
+        found = values.file_changes(*sides, pairs)
         compared = len(pairs)
     else:
         sides = (list_files(one, roots), list_files(other, roots))
         touched = [*said.files.changed, *said.files.reordered, *(path for pair in said.files.swapped for path in pair)]
-        found, compared = values.of_samples(schema, *sides, touched), len(touched)
+        found, compared = values.sample_changes(schema, *sides, touched), len(touched)
     notes = said.notes
     if compared > values.MOST:
         notes = (*notes, f"values were compared in {values.MOST:,} of {compared:,} changed files")
@@ -293,10 +293,10 @@ def _bare(root: Path, roots: Mapping[str, Path]) -> Listing:
 # ------------------------------------------------------------------------------------------ caches
 
 
-def _of_caches(first: Place, second: Place) -> Comparison:
+def _compare_caches(first: Place, second: Place) -> Comparison:
     from datacheck.cache import open_cache  # noqa: PLC0415  as above
-    from datacheck.cache.diff import MOST, diff  # noqa: PLC0415  as above
-    from datacheck.repro.values import of_change  # noqa: PLC0415  as above
+    from datacheck.cache.diff import MOST_CHANGES, diff  # noqa: PLC0415  as above
+    from datacheck.repro.values import change_json  # noqa: PLC0415  as above
 
     a, b = open_cache(first), open_cache(second)
     found = diff(a, b)
@@ -312,9 +312,9 @@ def _of_caches(first: Place, second: Place) -> Comparison:
     return Comparison(
         about[0], about[1], TreeDiff(), samples,
         {key: list(of) for key, of in found.changed.items()},
-        {key: {name: of_change(told) for name, told in of.items()} for key, of in found.changed.items()},
+        {key: {name: change_json(told) for name, told in of.items()} for key, of in found.changed.items()},
         found.fields, found.verdicts,
-        (f"{found.unread:,} samples that both have were not looked at, as {MOST:,} values had changed before",)
+        (f"{found.unread:,} samples that both have were not looked at, as {MOST_CHANGES:,} values had changed before",)
         if found.unread else (),
     )  # fmt: skip
 

@@ -18,18 +18,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from datacheck.repro.code import Installed, Owner, free_name, real_path
+from datacheck.repro.code import InstalledPackages, PackageFile, free_name, real_path
 from datacheck.runtime.hashing import Digester, digest_value
 from datacheck.runtime.machine import usable_cpus
 
 _LIBRARY = re.compile(r"\.(so|dylib)(\.[0-9][0-9.]*)?( \(deleted\))?$")
 _SYSTEM = ("/usr/lib", "/lib", "/usr/local/cuda", "/usr/local/nvidia", "/opt/rocm")
-_GONE = " (deleted)"
+_DELETED = " (deleted)"
 _READ = 1 << 20
-_KNOWN: dict[tuple[str, int, int, int], dict[str, Any]] = {}  # a second capture reads only what has changed
+_LIBRARY_CACHE: dict[tuple[str, int, int, int], dict[str, Any]] = {}  # a second capture reads only what has changed
 
 
-def native(found: Installed, maps: str = "/proc/self/maps") -> dict[str, Any]:
+def native(found: InstalledPackages, maps: str = "/proc/self/maps") -> dict[str, Any]:
     """Return every compiled library that this process has mapped.
 
     Args:
@@ -43,12 +43,12 @@ def native(found: Installed, maps: str = "/proc/self/maps") -> dict[str, Any]:
     """
     paths = mapped(maps)
     modules = {real_path(file): name for name, file in _extensions()}
-    alive = [path for path in paths if not path.endswith(_GONE)]
+    alive = [path for path in paths if not path.endswith(_DELETED)]
     with ThreadPoolExecutor(min(8, usable_cpus())) as pool:  # digests release the lock
         read = dict(zip(alive, pool.map(lambda path: _read(path, found.owner(path)), alive), strict=True))
     said: dict[str, Any] = {}
     for path in paths:
-        real = path.removesuffix(_GONE)
+        real = path.removesuffix(_DELETED)
         name = free_name(real, said, _name(real, found.owner(real), modules.get(real)))
         said[name] = read.get(path) or {"missing": "the file was replaced or removed after it was loaded"}
         said[name] = {**said[name], "owner": owner_of(real, found)}
@@ -62,7 +62,7 @@ def mapped(maps: str) -> list[str]:
     return sorted({part[5] for part in parts if len(part) == 6 and "x" in part[1] and _LIBRARY.search(part[5])})
 
 
-def owner_of(path: str, found: Installed) -> str | None:
+def owner_of(path: str, found: InstalledPackages) -> str | None:
     """Return whose a library is: a package's name, "interpreter", "system", or None."""
     owner = found.owner(path)
     if owner is not None:
@@ -91,25 +91,25 @@ def _extensions() -> Iterable[tuple[str, str]]:
             yield name, file
 
 
-def _name(path: str, owner: Owner | None, module: str | None) -> str:
+def _name(path: str, owner: PackageFile | None, module: str | None) -> str:
     if owner is not None:
         return owner.path
     parts = Path(path).parts
     return "/".join(parts[-1 - module.count(".") :]) if module else parts[-1]
 
 
-def _read(path: str, owner: Owner | None) -> dict[str, Any]:
+def _read(path: str, owner: PackageFile | None) -> dict[str, Any]:
     try:
         status = os.stat(path)  # noqa: PTH116  one call per library
         key = (path, status.st_size, status.st_mtime_ns, status.st_ino)
-        if key not in _KNOWN:
-            _KNOWN[key] = _measured(path, owner)
-        return _KNOWN[key]
+        if key not in _LIBRARY_CACHE:
+            _LIBRARY_CACHE[key] = _library_entry(path, owner)
+        return _LIBRARY_CACHE[key]
     except OSError as error:
         return {"missing": (error.strerror or str(error)).lower()}
 
 
-def _measured(path: str, owner: Owner | None) -> dict[str, Any]:
+def _library_entry(path: str, owner: PackageFile | None) -> dict[str, Any]:
     """Read a library once."""
     hasher, recorded = Digester(), hashlib.sha256()
     view = memoryview(bytearray(_READ))
@@ -167,7 +167,7 @@ def unowned(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _SECONDS = 15.0
-_ASKED = (
+_SMI_FIELDS = (
     "name", "driver_version", "vbios_version", "compute_cap", "memory.total", "ecc.mode.current", "mig.mode.current",
 )  # fmt: skip
 _LEVELS = {  # of the psABI of x86-64
@@ -257,13 +257,13 @@ def gpu() -> dict[str, Any]:
 def _devices() -> Iterator[dict[str, str]]:
     try:
         run = subprocess.run(
-            ["nvidia-smi", f"--query-gpu={','.join(_ASKED)}", "--format=csv,noheader,nounits"],
+            ["nvidia-smi", f"--query-gpu={','.join(_SMI_FIELDS)}", "--format=csv,noheader,nounits"],
             capture_output=True, text=True, check=True, timeout=_SECONDS,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return
     for row in csv.reader(run.stdout.splitlines(), skipinitialspace=True):
-        yield dict(zip(_ASKED, row, strict=False))
+        yield dict(zip(_SMI_FIELDS, row, strict=False))
 
 
 def _built_with() -> dict[str, Any]:

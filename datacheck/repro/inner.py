@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from datacheck.repro.captures import capture
-from datacheck.repro.checks import WORKSPACE, kernels, loader_said, probe_loader
+from datacheck.repro.checks import WORKSPACE, kernels, loader_settings, probe_loader
 from datacheck.runtime import fsops
 
 
-def inner(module: str) -> list[str]:
+def child_command(module: str) -> list[str]:
     """Return what starts a module of this room, behind the interpreter: no import looks into the working folder."""
     run = f"from datacheck.repro.{module} import main; main()"
     return ["-c", f"import sys; sys.path[: not sys.flags.safe_path] = []; {run}"]
@@ -37,7 +37,7 @@ _SHOWN = 5  # generators without a seed
 _BATCH, _BATCH_MOST = 32, 128  # samples of a kernel that is tried: where no loader says it, and at most
 
 
-class Observer:
+class ScriptObserver:
     """What is seen of a script while it runs.
 
     Args:
@@ -77,7 +77,7 @@ class Observer:
         """Write the capture, then what probes say: they start workers and use a GPU, so they come last."""
         if "workspace_at_start" in self.seen:
             self.seen["workspace_late"] = self.seen["workspace_at_start"] != os.environ.get(WORKSPACE)
-        self.seen["loaders"] = [loader_said(loader) for loader in self.loaders]
+        self.seen["loaders"] = [loader_settings(loader) for loader in self.loaders]
         found = {"capture": capture(data=self.request["data"]), "seen": self.seen}
         fsops.write_file(Path(self.request["out"]), json.dumps(found).encode())
         if probe:
@@ -133,7 +133,7 @@ class Observer:
 
     def watch_torch(self) -> None:
         """Put hooks into PyTorch as soon as the script has imported it."""
-        sys.meta_path.insert(0, Finder("torch", self._hook))
+        sys.meta_path.insert(0, ImportHook("torch", self._hook))
 
     def _hook(self, torch: Any) -> None:
         optimizer = sys.modules["torch.optim.optimizer"]
@@ -153,7 +153,7 @@ class Observer:
         self.seen["workspace_at_start"] = os.environ.get(WORKSPACE)
 
 
-class Finder(MetaPathFinder):
+class ImportHook(MetaPathFinder):
     """Finds one module as Python would, and calls `then` with it when it is imported."""
 
     def __init__(self, name: str, then: Callable[[Any], None]) -> None:
@@ -191,13 +191,13 @@ def main() -> None:
     """Run what the request says: argv is [request as JSON, script or -m module, its arguments]; no script: none."""
     request = json.loads(sys.argv[1])
     words = sys.argv[2:]
-    watch = Observer(request)
+    watch = ScriptObserver(request)
     if not words:
-        _alone(watch)
+        _judge_environment(watch)
     run(watch, words)
 
 
-def run(watch: Observer, words: list[str]) -> None:
+def run(watch: ScriptObserver, words: list[str]) -> None:
     """Run a script or -m module with its arguments, watched; the process ends with it."""
     watch.seen["ran"] = True
     watch.watch_seeds()
@@ -225,11 +225,11 @@ def _main(words: list[str]) -> tuple[CodeType, ModuleType]:
     module = ModuleType("__main__")
     if words[0] != "-m":
         sys.argv = words
-        _look_in(Path(words[0]).resolve().parent)
+        _prepend_path(Path(words[0]).resolve().parent)
         module.__file__ = str(Path(words[0]).absolute())
         with io.open_code(module.__file__) as file:
             return compile(file.read(), module.__file__, "exec"), module
-    _look_in(Path.cwd())
+    _prepend_path(Path.cwd())
     spec = find_spec(words[1])
     if spec is not None and spec.submodule_search_locations is not None:
         spec = find_spec(f"{words[1]}.__main__")
@@ -244,21 +244,21 @@ def _main(words: list[str]) -> tuple[CodeType, ModuleType]:
     return text, module
 
 
-def _look_in(folder: Path) -> None:
+def _prepend_path(folder: Path) -> None:
     """Let imports look into a folder first, as Python does for a script there."""
     if not sys.flags.safe_path:
         sys.path.insert(0, str(folder))
 
 
-def _alone(watch: Observer) -> None:
+def _judge_environment(watch: ScriptObserver) -> None:
     """Judge what a script of this environment would start with."""
-    from datacheck.plugins import has, resolve  # noqa: PLC0415  PyTorch is imported where it is installed
+    from datacheck.plugins import is_installed, resolve  # noqa: PLC0415  PyTorch is imported where it is installed
 
-    if has("torch"):
+    if is_installed("torch"):
         resolve("torch")
     made = watch.request.get("loader")
     if made:
-        _look_in(Path.cwd())
+        _prepend_path(Path.cwd())
         watch.loader(resolve(made)())
     watch.end("before any script")
 

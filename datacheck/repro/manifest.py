@@ -22,7 +22,7 @@ import orjson
 
 from datacheck import __version__
 from datacheck.errors import StorageError, UsageError
-from datacheck.repro.sample_digests import Rows, Samples, digest_samples
+from datacheck.repro.sample_digests import DigestRows, SampleDigests, digest_samples
 from datacheck.runtime import folders, fsops, outputs
 from datacheck.runtime.documents import VALUES, check_values, open_document
 from datacheck.runtime.hashing import Digester, digest_bytes, digest_value
@@ -31,7 +31,7 @@ from datacheck.workers.budget import usable_memory
 if TYPE_CHECKING:
     from datacheck.model.finding import Progress
     from datacheck.schema.model import Schema
-    from datacheck.sources.listing import Found, Listing
+    from datacheck.sources.listing import Listing, OnFound
 
 Array = np.ndarray[Any, Any]
 
@@ -42,12 +42,12 @@ _COMMAND = "datacheck manifest"
 _MOST_BYTES = 4 << 30  # 40 million files
 _MEMORY_EACH = 20  # for each byte, at most
 _BYTES_EACH = 8  # of a value, at least: a file has four in 44 bytes or more
-_SEAL = re.compile(rb'\n"digest": "([0-9a-f]{32})"}\n\Z')
+_CLOSING_DIGEST = re.compile(rb'\n"digest": "([0-9a-f]{32})"}\n\Z')
 _HEX = re.compile(r"(?:[0-9a-f]{32})+")
 _PIECE_BYTES = 1 << 20
 _HEX64 = re.compile(r"[0-9a-f]{16}")
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')  # in JSON; all else stands for itself
-_MAKE_IT = "Make it again: datacheck manifest DATA -o FILE"
+_REMAKE_HINT = "Make it again: datacheck manifest DATA -o FILE"
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ class Files:
 
 
 @dataclass(frozen=True, eq=False)
-class Manifest:
+class DatasetManifest:
     """What a dataset holds.
 
     Args:
@@ -90,7 +90,7 @@ class Manifest:
     """
 
     files: Files
-    samples: Samples | None = None
+    samples: SampleDigests | None = None
     skipped: list[tuple[str, str]] = field(default_factory=list)
     read: int = 0
     kept: int = 0
@@ -113,7 +113,7 @@ class Manifest:
 def make(
     data: str | os.PathLike[str], *, roots: Mapping[str, str | os.PathLike[str]] | None = None,
     schema: Schema | None = None, deep: bool = False, workers: int | None = None, progress: Progress | None = None,
-) -> Manifest:  # fmt: skip
+) -> DatasetManifest:  # fmt: skip
     """Return the manifest of a dataset.
 
     Args:
@@ -140,7 +140,7 @@ def make(
     root, only = target(Path(data))
     extra = {name: Path(path) for name, path in (roots or {}).items()}
     place = sample_digests.place_of(root, extra, only)
-    walk = partial(_whole, Path(data), root, extra, only)
+    walk = partial(_list_files, Path(data), root, extra, only)
     if deep or not os.path.exists(place):  # noqa: PTH110  Path.exists raises where a folder may not be searched
         listing, digests, fault = file_digests.digest_while_listed(root, extra, walk, workers, progress)
         known, todo = sample_digests.recall(place, listing), np.arange(len(digests))
@@ -154,23 +154,23 @@ def make(
         sample_digests.remember(place, listing.with_digests(np.where(known == b"", digests, known)))
         raise fault
     listing = listing.with_digests(digests)
-    notes = _rotten(listing, known)
+    notes = _silent_changes(listing, known)
     if len(todo) and not sample_digests.remember(place, listing):
         notes.append(f"{place.parent}: cannot be written, so the next manifest of these data reads all files again.")
     files = Files(listing.entries.paths, listing.entries.sizes, digests)
-    made = Manifest(files, None, listing.skipped, len(todo), len(known) - len(todo), tuple(notes))
+    made = DatasetManifest(files, None, listing.skipped, len(todo), len(known) - len(todo), tuple(notes))
     if schema is None:
         return made
     kept = place.with_name(f"{place.stem}-{digest_value([__version__, schema.as_dict()])[:16]}.json")
-    samples = None if deep else _samples_before(kept, made.root)
+    samples = None if deep else _stored_samples(kept, made.root)
     if samples is not None:
         return replace(made, samples=samples)
     made = replace(made, samples=digest_samples(schema, listing, workers, progress))
-    _check_still(listing, walk())
-    return _kept(made, kept)
+    _check_unchanged(listing, walk())
+    return _store_manifest(made, kept)
 
 
-def _kept(made: Manifest, place: Path) -> Manifest:
+def _store_manifest(made: DatasetManifest, place: Path) -> DatasetManifest:
     """Return a manifest that has been written down for the next time, where that can be done and is worth it."""
     if made.samples is not None and made.samples.lasting:  # else the next call may read more
         with suppress(StorageError):  # then the next time takes as long
@@ -180,7 +180,7 @@ def _kept(made: Manifest, place: Path) -> Manifest:
     return made
 
 
-def _check_still(before: Listing, now: Listing) -> None:
+def _check_unchanged(before: Listing, now: Listing) -> None:
     """Raise `StorageError` unless two listings name the same files, with the same size, times and inodes."""
     one, other = before.entries, now.entries
     same = one.same(other, one.places_in(other))
@@ -192,7 +192,7 @@ def _check_still(before: Listing, now: Listing) -> None:
     raise StorageError(msg)
 
 
-def _samples_before(kept: Path, root: str) -> Samples | None:
+def _stored_samples(kept: Path, root: str) -> SampleDigests | None:
     """Return the samples of the last manifest that was made with a schema, None where the data were others."""
     with suppress(UsageError, StorageError):
         before = read(kept)
@@ -201,8 +201,8 @@ def _samples_before(kept: Path, root: str) -> Samples | None:
     return None
 
 
-def _whole(
-    data: Path, root: Path, roots: Mapping[str, Path], only: str | None, found: Found | None = None
+def _list_files(
+    data: Path, root: Path, roots: Mapping[str, Path], only: str | None, found: OnFound | None = None
 ) -> Listing:  # fmt: skip
     """Return the listing of all that a manifest is to name.
 
@@ -226,7 +226,7 @@ def _whole(
     return listing
 
 
-def _rotten(listing: Listing, known: Array) -> list[str]:
+def _silent_changes(listing: Listing, known: Array) -> list[str]:
     """Return what is to be said of files whose bytes are others although nothing else tells so."""
     other = np.flatnonzero((known != b"") & (known != listing.entries.digests))
     if not len(other):
@@ -241,12 +241,12 @@ def _rotten(listing: Listing, known: Array) -> list[str]:
 # ---------------------------------------------------------------------------------------------- as a file
 
 
-def document(manifest: Manifest) -> bytes:
+def document(manifest: DatasetManifest) -> bytes:
     """Return a manifest as the bytes of its file: JSON with one file or sample a line, closed by its own digest."""
     return b"".join(_pieces(manifest))
 
 
-def _pieces(manifest: Manifest) -> Iterator[bytes]:
+def _pieces(manifest: DatasetManifest) -> Iterator[bytes]:
     """Yield the bytes of a manifest's file a few rows at a time: of all samples they may be gigabytes."""
     digester = Digester()
     for piece in _body(manifest):
@@ -255,7 +255,7 @@ def _pieces(manifest: Manifest) -> Iterator[bytes]:
     yield f'\n"digest": "{digester.hexdigest()}"}}\n'.encode()
 
 
-def _body(manifest: Manifest) -> Iterator[bytes]:
+def _body(manifest: DatasetManifest) -> Iterator[bytes]:
     files, samples = manifest.files, manifest.samples
     yield f'{HEAD.decode()}\n"root": "{manifest.root}",\n"files": ['.encode()
     yield from _lines(_rows(files))
@@ -294,7 +294,7 @@ def _lines(rows: Iterator[bytes]) -> Iterator[bytes]:
     yield bytes(piece)
 
 
-def write(manifest: Manifest, path: str | os.PathLike[str]) -> None:
+def write(manifest: DatasetManifest, path: str | os.PathLike[str]) -> None:
     """Write a manifest so that it appears whole or not at all; an older one is replaced.
 
     Raises:
@@ -303,7 +303,7 @@ def write(manifest: Manifest, path: str | os.PathLike[str]) -> None:
         StorageError: another refusal.
     """
     check_output(Path(path))
-    outputs.write_output(Path(path), _pieces(manifest), _COMMAND, outputs.begins(_FORMATS), mode=0o644)
+    outputs.write_output(Path(path), _pieces(manifest), _COMMAND, outputs.begins_with(_FORMATS), mode=0o644)
 
 
 def check_output(path: Path, data: Sequence[Path] = ()) -> None:
@@ -322,7 +322,7 @@ def check_output(path: Path, data: Sequence[Path] = ()) -> None:
     if not here.parent.is_dir():
         msg = f"{path}: there is no folder {here.parent}. Make it, or choose another place."
         raise UsageError(msg)
-    outputs.check_output(path, _COMMAND, outputs.begins(_FORMATS))
+    outputs.check_output(path, _COMMAND, outputs.begins_with(_FORMATS))
     fsops.check_writable(here.parent)
 
 
@@ -342,10 +342,10 @@ def is_manifest(path: Path) -> bool:
     except OSError as error:
         if error.errno == errno.ELOOP:  # links that lead nowhere, as well
             return False
-        raise fsops.refused(error, path) from error
+        raise fsops.as_storage_error(error, path) from error
 
 
-def read(path: str | os.PathLike[str]) -> Manifest:
+def read(path: str | os.PathLike[str]) -> DatasetManifest:
     """Read a manifest.
 
     Raises:
@@ -355,16 +355,16 @@ def read(path: str | os.PathLike[str]) -> Manifest:
     """
     path = Path(path)
     data = _bytes_of(path)
-    seal = _SEAL.search(data, max(0, len(data) - 64))
+    seal = _CLOSING_DIGEST.search(data, max(0, len(data) - 64))
     if seal is None or digest_bytes(memoryview(data)[: seal.start()]) != seal[1].decode():
         what = "ends too soon" if seal is None else "is not what was written, its own digest does not fit"
-        msg = f"{path}: the manifest {what}. {_MAKE_IT}"
+        msg = f"{path}: the manifest {what}. {_REMAKE_HINT}"
         raise UsageError(msg)
     try:
         check_values(data, VALUES + len(data) // _BYTES_EACH)
         return _parsed(orjson.loads(data))
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
-        msg = f"{path}: no manifest that datacheck wrote: {str(error).splitlines()[0]}. {_MAKE_IT}"
+        msg = f"{path}: no manifest that datacheck wrote: {str(error).splitlines()[0]}. {_REMAKE_HINT}"
         raise UsageError(msg) from error
 
 
@@ -378,50 +378,50 @@ def _bytes_of(path: Path) -> bytes:
             if head != HEAD:
                 other = head.startswith(_FORMATS)
                 why = f"is of another version; this datacheck reads {FORMAT}" if other else "is no manifest"
-                msg = f"{path}: {why}. {_MAKE_IT}"
+                msg = f"{path}: {why}. {_REMAKE_HINT}"
                 raise UsageError(msg)
             file.seek(0)
             return file.read()
     except FileNotFoundError as error:
-        msg = f"{path}: no such file. {_MAKE_IT}"
+        msg = f"{path}: no such file. {_REMAKE_HINT}"
         raise UsageError(msg) from error
     except OSError as error:
         if error.errno == errno.EFBIG:
             msg = f"{path}: {error.strerror}. Name a manifest."
             raise UsageError(msg) from error
-        raise fsops.refused(error, path) from error
+        raise fsops.as_storage_error(error, path) from error
 
 
-def _parsed(said: dict[str, Any]) -> Manifest:
+def _parsed(said: dict[str, Any]) -> DatasetManifest:
     rows = said["files"]
     paths, sizes, hexes = [row[0] for row in rows], [row[1] for row in rows], "".join(row[2] for row in rows)
-    _must(all(type(path) is str for path in paths), "a path is no text")
-    _must(all(one < other for one, other in pairwise(paths)), "files are not in the order of their paths")
-    _must(all(type(size) is int and size >= 0 for size in sizes), "a size is no number")
-    _must(len(hexes) == 32 * len(rows) and (not rows or _HEX.fullmatch(hexes) is not None), "a digest is none")
+    _require(all(type(path) is str for path in paths), "a path is no text")
+    _require(all(one < other for one, other in pairwise(paths)), "files are not in the order of their paths")
+    _require(all(type(size) is int and size >= 0 for size in sizes), "a size is no number")
+    _require(len(hexes) == 32 * len(rows) and (not rows or _HEX.fullmatch(hexes) is not None), "a digest is none")
     digests = np.frombuffer(hexes.encode(), "S32") if rows else np.zeros(0, "S32")
     files = Files(paths, np.array(sizes, np.int64), digests)
     skipped = [(_text(path), _text(reason)) for path, reason in said["skipped"]]
     samples = None
     if "samples" in said:
-        found = Rows(_row(key, row) for key, row in said["samples"])
+        found = DigestRows(_row(key, row) for key, row in said["samples"])
         unread = {_text(key): _text(why) for key, why in said["unread"]}
-        samples = Samples(_text(said["schema"]), found, unread, _text(said.get("reading", "")))
-    manifest = Manifest(files, samples, skipped)
-    _must(said["root"] == manifest.root, "its root is not that of its files")
+        samples = SampleDigests(_text(said["schema"]), found, unread, _text(said.get("reading", "")))
+    manifest = DatasetManifest(files, samples, skipped)
+    _require(said["root"] == manifest.root, "its root is not that of its files")
     return manifest
 
 
 def _row(key: Any, row: dict[str, Any]) -> tuple[str, tuple[str, ...], bytes]:
-    _must(all(map(_HEX64.fullmatch, row.values())), "a digest is none")
+    _require(all(map(_HEX64.fullmatch, row.values())), "a digest is none")
     return _text(key), tuple(sorted(row)), bytes.fromhex("".join(row[name] for name in sorted(row)))
 
 
 def _text(value: Any) -> str:
-    _must(type(value) is str, "a name is no text")
+    _require(type(value) is str, "a name is no text")
     return str(value)
 
 
-def _must(holds: bool, otherwise: str) -> None:  # noqa: FBT001  reads as a sentence
+def _require(holds: bool, otherwise: str) -> None:  # noqa: FBT001  reads as a sentence
     if not holds:
         raise ValueError(otherwise)

@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from datacheck.repro.recorded import Line, Run, read_run
+from datacheck.repro.recorded import Line, RecordedRun, read_run
 from datacheck.repro.run_diff import by_step, number, warnings_of
-from datacheck.repro.sections import json_differences, of_start
+from datacheck.repro.sections import json_differences, start_sections
 from datacheck.repro.steps import began
 
 LEAST = 3  # repeats
 Place: TypeAlias = tuple[int | None, int]  # a step, and which of several there; None: which of all
 Series: TypeAlias = dict[Place, float]
-_SAME = {"config", "code", "packages", "native", "hardware", "flags", "data"}
+_COMPARED_SECTIONS = {"config", "code", "packages", "native", "hardware", "flags", "data"}
 
 
 @dataclass(frozen=True)
-class Spread:
+class MetricRange:
     """One metric over the repeats, and in the run that is held against them.
 
     Args:
@@ -62,10 +62,10 @@ class Noise:
         warnings: why the repeats may be none, and what makes figures doubtful, by run.
     """
 
-    runs: list[Run]
-    b: Run
-    final: list[Spread]
-    each: list[Spread]
+    runs: list[RecordedRun]
+    b: RecordedRun
+    final: list[MetricRange]
+    each: list[MetricRange]
     warnings: dict[str, list[str]]
 
     @property
@@ -79,12 +79,12 @@ class Noise:
         return next((f"A{i}" for i, run in enumerate(self.runs, 1) if _same_run(run, self.b)), "")
 
     @property
-    def judged(self) -> list[Spread]:
+    def judged(self) -> list[MetricRange]:
         """Final metrics that enough repeats have."""
         return [spread for spread in self.final if spread.enough]
 
     @property
-    def outside(self) -> list[Spread]:
+    def outside(self) -> list[MetricRange]:
         """Final metrics of B that lie outside of the repeats."""
         return [spread for spread in self.judged if not spread.inside]
 
@@ -115,13 +115,13 @@ class Noise:
             "b": str(self.b.path),
             "enough": self.enough,
             "headline": self.headline,
-            "final": [_spread(spread) for spread in self.final],
-            "evaluations": [_spread(spread) for spread in self.each],
+            "final": [_range_json(spread) for spread in self.final],
+            "evaluations": [_range_json(spread) for spread in self.each],
             "warnings": self.warnings,
         }
 
 
-def _spread(spread: Spread) -> dict[str, Any]:
+def _range_json(spread: MetricRange) -> dict[str, Any]:
     low, high, value = (one if math.isfinite(one) else str(one) for one in (spread.low, spread.high, spread.value))
     return {
         "name": spread.name, "evaluation": spread.at, "low": low, "high": high, "b": value,
@@ -143,7 +143,7 @@ def noise_floor(repeats: Sequence[Path], b: Path, *, ignore: Sequence[str] = ())
     given, other = [read_run(path) for path in repeats], read_run(b)
     first = [next(i for i, one in enumerate(given) if _same_run(one, run)) for run in given]
     runs = [run for i, run in enumerate(given) if first[i] == i]
-    warnings = _warned(runs, other, ignore)
+    warnings = _run_warnings(runs, other, ignore)
     said = [f"{given[i].path} is {given[one].path} again, and counts once" for i, one in enumerate(first) if one != i]
     stepwise = len({began(run, min(run.traces)) for run in [*runs, other]}) > 1  # else epochs may have other lengths
     series = [_series(run, stepwise=stepwise) for run in runs]
@@ -155,15 +155,15 @@ def noise_floor(repeats: Sequence[Path], b: Path, *, ignore: Sequence[str] = ())
         counts = {place: sum(place in one for one in have) for place in values}
         most = max(counts.values())
         places = {place: at for at, (place, count) in enumerate(counts.items()) if count == most > 0}
-        said += _unequal(name, have, values, next(reversed(places), None), len(runs))
+        said += _mismatches(name, have, values, next(reversed(places), None), len(runs))
         if places:
-            final.append(_of(name, None, have, next(reversed(places)), values))
+            final.append(_metric_range(name, None, have, next(reversed(places)), values))
         if name != "loss":
-            each += [_of(name, at, have, place, values) for place, at in places.items()]
+            each += [_metric_range(name, at, have, place, values) for place, at in places.items()]
     return Noise(runs, other, final, each, warnings | ({"all": said} if said else {}))
 
 
-def _unequal(name: str, have: Sequence[Series], b: Series, last: Place | None, runs: int) -> Iterator[str]:
+def _mismatches(name: str, have: Sequence[Series], b: Series, last: Place | None, runs: int) -> Iterator[str]:
     """Yield in what the repeats that have a metric, and B, are not alike, and where it is taken."""
     counts = [len(one) for one in have]
     if any(one.keys() != b.keys() for one in have):
@@ -177,28 +177,28 @@ def _unequal(name: str, have: Sequence[Series], b: Series, last: Place | None, r
         yield f"{name}: only {len(have)} of {runs} repeats have it"
 
 
-def _same_run(one: Run, other: Run) -> bool:
+def _same_run(one: RecordedRun, other: RecordedRun) -> bool:
     """Tell whether two folders hold one run: the same folder, or a copy, whose process began at the same moment."""
     if os.path.realpath(one.path) == os.path.realpath(other.path):
         return True
-    moments = [_moment(run) for run in (one, other)]
+    moments = [_process_start(run) for run in (one, other)]
     return None not in moments and next(json_differences(*moments), None) is None
 
 
-def _moment(run: Run) -> Any:
+def _process_start(run: RecordedRun) -> Any:
     process = run.environment.get("process")
     said = process.get("volatile") if isinstance(process, Mapping) else None
     return said if isinstance(said, Mapping) and {"pid", "host", "time", "seconds"} <= {*said} else None
 
 
-def _of(name: str, at: int | None, have: Sequence[Series], place: Place, b: Series) -> Spread:
+def _metric_range(name: str, at: int | None, have: Sequence[Series], place: Place, b: Series) -> MetricRange:
     repeats, value = [one[place] for one in have if place in one], b[place]
     finite = all(map(math.isfinite, repeats))
     low, high = (min(repeats), max(repeats)) if finite else (math.nan, math.nan)
-    return Spread(name, at, low, high, value, len(repeats))
+    return MetricRange(name, at, low, high, value, len(repeats))
 
 
-def _series(run: Run, *, stepwise: bool) -> dict[str, Series]:
+def _series(run: RecordedRun, *, stepwise: bool) -> dict[str, Series]:
     """Return the numbers of each metric, of the lowest rank, and the loss of each step."""
     rank = min(run.traces)
     found: dict[str, Series] = {}
@@ -217,11 +217,15 @@ def _placed(lines: Iterable[Line], *, stepwise: bool) -> Iterator[tuple[Place, L
     return by_step(lines) if stepwise else (((None, i), line) for i, line in enumerate(lines))
 
 
-def _warned(runs: list[Run], b: Run, ignore: Sequence[str]) -> dict[str, list[str]]:
+def _run_warnings(runs: list[RecordedRun], b: RecordedRun, ignore: Sequence[str]) -> dict[str, list[str]]:
     names = [f"A{i}" for i in range(1, len(runs) + 1)]
     found = {name: warnings_of(run) for name, run in zip([*names, "B"], [*runs, b], strict=True)}
     for name, run in zip(names[1:], runs[1:], strict=True):
-        unlike = [section.name for section in of_start(runs[0], run, ignore) if section and section.name in _SAME]
+        unlike = [
+            section.name
+            for section in start_sections(runs[0], run, ignore)
+            if section and section.name in _COMPARED_SECTIONS
+        ]
         if unlike:
             found[name].append(f"differs from A1 in {', '.join(unlike)}: is it a repeat?")
     return {name: said for name, said in found.items() if said}

@@ -19,7 +19,7 @@ import numpy as np
 from datacheck.runtime.hashing import digest_bytes, digest_file, digest_value
 
 HIDDEN = "***"
-_ALWAYS = re.compile(
+_SECRET_WORDS = re.compile(
     r"secret|pass_?(wor[dt]|wd|phrase|code)|credential|(^|_)(pwd|auth|authorization)(_|$)"
     r"|^_?((user|db|my|root|admin|http|ssh|smtp|mail|redis|pg)_?)?pass_?$"
 )
@@ -49,17 +49,17 @@ _ASSIGNED = re.compile(r"[+~]*[A-Za-z_][\w.@/-]*=")
 
 def names_secret(name: str) -> bool:
     """Tell whether what is called so may be a secret: ``hub_token`` and ``apiKey``, not ``pad_token``."""
-    said = _spelled(name)
-    return bool(_ALWAYS.search(said) or _KEY.search(said) or _TOKEN.search(_SETTING.sub("", said)))
+    said = _snake_case(name)
+    return bool(_SECRET_WORDS.search(said) or _KEY.search(said) or _TOKEN.search(_SETTING.sub("", said)))
 
 
 def names_password(name: str) -> bool:
     """Tell whether what is called so may be a secret though it is a number: not ``text_token``, a count."""
-    said = _spelled(name)
-    return bool(_ALWAYS.search(said) or _KEY.search(said))
+    said = _snake_case(name)
+    return bool(_SECRET_WORDS.search(said) or _KEY.search(said))
 
 
-def _spelled(name: str) -> str:
+def _snake_case(name: str) -> str:
     apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
     return re.sub(r"[^a-z0-9]+", "_", apart.lower())
 
@@ -86,7 +86,7 @@ def secret(name: str, value: str) -> bool:
 
 def secret_variable(name: str, value: str = "") -> bool:
     """Tell whether a variable of the environment may hold a secret; of these any key is one."""
-    return secret(name, value) or bool(_ANY_KEY.search(_spelled(name)))
+    return secret(name, value) or bool(_ANY_KEY.search(_snake_case(name)))
 
 
 def masked(words: list[str]) -> list[str]:
@@ -113,7 +113,7 @@ def masked(words: list[str]) -> list[str]:
     return found
 
 
-_KEPT = re.compile(
+_RECORDED_NAMES = re.compile(
     r"(OMP|KMP|GOMP|MKL|OPENBLAS|BLIS|VECLIB|NUMEXPR|NUMBA|NPY|ATEN|TORCH|PYTORCH|CUBLAS|CUBLASLT|CUDNN|CUDA|NVIDIA|"
     r"NVTE|NCCL|GLOO|HDF5|BLOSC|TRITON|XLA|JAX|HIP|ROCR|MIOPEN|ROCBLAS|HIPBLAS|HIPBLASLT|ONEDNN|DNNL|LIGHTNING|PL|"
     r"ACCELERATE|FLASH|XFORMERS|LC|GLIBC)_.*"
@@ -122,7 +122,7 @@ _KEPT = re.compile(
 )
 _PATHS = re.compile(r"PYTHONPATH|PYTHONHOME|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_PREFIX|TMPDIR")
 _PLACE = re.compile(r".*_(HOME|DIR|DIRECTORY|PATH|ROOT|CACHE|FILE|PREFIX|FOLDER)")
-_PASSING = re.compile(
+_VOLATILE_NAMES = re.compile(
     r".*(RUN_ID|RESTART_COUNT|ERROR_FILE|PORT|STORE|_PID|SOCKET|_ADDR|VERSION_MODULES).*|NVIDIA_VISIBLE_DEVICES"
 )
 
@@ -161,14 +161,14 @@ def _environment() -> tuple[dict[str, str], dict[str, str], list[str], dict[str,
     env, paths, passing = {}, {}, {}
     dropped = []
     for name, value in sorted(os.environ.items()):
-        if not (_KEPT.fullmatch(name) or _PATHS.fullmatch(name)):
+        if not (_RECORDED_NAMES.fullmatch(name) or _PATHS.fullmatch(name)):
             if secret_variable(name):
                 dropped.append(name)
         elif secret_variable(name, value):
             dropped.append(name)
         elif _PATHS.fullmatch(name) or _PLACE.fullmatch(name):
             paths[name] = value
-        elif _PASSING.fullmatch(name):
+        elif _VOLATILE_NAMES.fullmatch(name):
             passing[name] = value
         else:
             env[name] = value
@@ -225,7 +225,7 @@ _SWITCHES = (  # attributes and functions without arguments, below torch
     "backends.mkldnn.enabled", "backends.mkldnn.deterministic", "backends.mkldnn.allow_tf32",
     "backends.mkldnn.matmul.fp32_precision", "backends.mkldnn.conv.fp32_precision",
 )  # fmt: skip
-_A_PERSON = 1 << 32  # seeds that people and libraries give are smaller; PyTorch's own are 64 random bits
+_MOST_MANUAL_SEED = 1 << 32  # seeds that people and libraries give are smaller; PyTorch's own are 64 random bits
 
 
 def switches() -> dict[str, Any]:
@@ -274,9 +274,9 @@ def rng() -> dict[str, Any]:
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "get_rng_state"):
         state = digest_bytes(torch.get_rng_state().numpy().tobytes())
-        said["torch"] = {"digest": state, "seeded": torch.initial_seed() < _A_PERSON}
+        said["torch"] = {"digest": state, "seeded": torch.initial_seed() < _MOST_MANUAL_SEED}
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             states = [digest_bytes(state.numpy().tobytes()) for state in torch.cuda.get_rng_state_all()]
-            given = all(torch.cuda.default_generators[i].initial_seed() < _A_PERSON for i in range(len(states)))
+            given = all(torch.cuda.default_generators[i].initial_seed() < _MOST_MANUAL_SEED for i in range(len(states)))
             said["cuda"] = {"digest": digest_value(states), "seeded": given}
     return said

@@ -23,7 +23,7 @@ from datacheck.plugins import require
 from datacheck.repro import tensors
 from datacheck.repro.process import credential, names_password, names_secret
 from datacheck.repro.recorded import CONFIG, ENVIRONMENT, VERSION, trace_name
-from datacheck.repro.sampler_observer import Array, Order, Watch, as_indices, count_unique
+from datacheck.repro.sampler_observer import Array, OrderDigest, SamplerObserver, as_indices, count_unique
 from datacheck.repro.tensors import RandomStates, digest_batch, hex_of, whole, whole_or_none
 from datacheck.runtime.fsops import make_directory, write_file
 from datacheck.runtime.hashing import canonical_json, digest64, digest_array, digest_bytes
@@ -38,7 +38,7 @@ def place() -> tuple[int, int]:
     return (int(rank), int(world)) if rank.isdecimal() and world.isdecimal() else (0, 1)
 
 
-def agreed(name: str | None, world: int) -> str:
+def agreed_name(name: str | None, world: int) -> str:
     """Return the name of the run, the same on all ranks."""
     distributed = require("torch", "torch").distributed
     if name is not None:
@@ -56,7 +56,7 @@ def agreed(name: str | None, world: int) -> str:
 _DEPTH = 64
 
 
-def resolved(config: Any) -> Any:
+def resolve_config(config: Any) -> Any:
     """Return a configuration as JSON values, the same for equal configurations.
 
     Args:
@@ -89,7 +89,7 @@ def _plain(value: Any, name: str, within: tuple[int, ...]) -> Any:  # noqa: PLR0
         return f"{value.__module__}.{value.__qualname__}"
     if id(value) in within or len(within) > _DEPTH:
         return {"type": _type(value), "within": "itself" if id(value) in within else "too many levels"}
-    return _held(value, name, (*within, id(value)))
+    return _resolve_container(value, name, (*within, id(value)))
 
 
 def _hidden(value: Any, name: str) -> bool:
@@ -99,24 +99,24 @@ def _hidden(value: Any, name: str) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and names_password(name)
 
 
-def _held(value: Any, name: str, within: tuple[int, ...]) -> Any:
+def _resolve_container(value: Any, name: str, within: tuple[int, ...]) -> Any:
     if dataclasses.is_dataclass(value):
         value = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
     elif isinstance(value, argparse.Namespace | types.SimpleNamespace):
         value = vars(value)
     elif callable(getattr(value, "model_dump", None)):  # pydantic
-        value = _dumped(value)
+        value = _dump_pydantic(value)
     if isinstance(value, Mapping):
         hidden = names_secret(name)
-        return {str(key): _item(value, key, name if hidden else str(key), within) for key in value}
+        return {str(key): _resolve_item(value, key, name if hidden else str(key), within) for key in value}
     if isinstance(value, Set):
         return sorted((_plain(item, name, within) for item in value), key=canonical_json)
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
-        return [_item(value, i, name, within) for i in range(len(value))]
-    return _other(value)
+        return [_resolve_item(value, i, name, within) for i in range(len(value))]
+    return _describe_value(value)
 
 
-def _dumped(model: Any) -> Any:
+def _dump_pydantic(model: Any) -> Any:
     try:
         return model.model_dump()
     except Exception as error:
@@ -125,7 +125,7 @@ def _dumped(model: Any) -> Any:
         return {"type": _type(model), "unresolved": type(error).__name__}
 
 
-def _item(held: Any, key: Any, name: str, within: tuple[int, ...]) -> Any:
+def _resolve_item(held: Any, key: Any, name: str, within: tuple[int, ...]) -> Any:
     try:
         item = held[key]
     except Exception as error:  # noqa: BLE001  an interpolation of OmegaConf that leads nowhere
@@ -133,7 +133,7 @@ def _item(held: Any, key: Any, name: str, within: tuple[int, ...]) -> Any:
     return _plain(item, name, within)
 
 
-def _other(value: Any) -> Any:
+def _describe_value(value: Any) -> Any:
     kind = _type(value)
     if kind in {"torch.dtype", "torch.device", "torch.Size"} or kind.startswith("numpy.dtype"):
         return str(value)
@@ -154,7 +154,7 @@ def _type(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-_OTHERS = (
+_SIZE_MISMATCH_NOTE = (
     "batches have another number of samples than the sampler gave out for them: their indices are not written, and "
     "where batches were left out those of others are wrong"
 )
@@ -166,7 +166,7 @@ class Recorder:
 
     Args:
         folder: where runs lie.
-        config: what the run was asked to do: dict, dataclass, OmegaConf, argparse.Namespace (`resolved`).
+        config: what the run was asked to do: dict, dataclass, OmegaConf, argparse.Namespace (`resolve_config`).
         model: the module; its weights are digested at the start and every `every` steps.
         optimizer: one, or several. Gradients are read when `step` of it is called, after unscaling and clipping.
         loader: the DataLoader or CachedLoader of the loop: its sampler says which samples a batch has.
@@ -215,8 +215,8 @@ class Recorder:
         self._file: int | None = None
         self._process = 0
         self._hooks: list[Any] = []
-        self._watch: Watch | None = None
-        self._order: Order | None = None
+        self._watch: SamplerObserver | None = None
+        self._order: OrderDigest | None = None
         self._line: dict[str, Any] = {}  # what is known of the step that is under way
         self._indices: Any = None
         self._by_rows: bool | None = None  # whether a batch has as many rows as indices; None: none came yet
@@ -237,19 +237,19 @@ class Recorder:
             msg = f"{self.path}: a Recorder records one run, and this one has begun it. Make another for the next."
             raise UsageError(msg)
         rank, world = place()
-        path = self._folder / agreed(self._name, world)
+        path = self._folder / agreed_name(self._name, world)
         make_directory(path, sync=False)
         self._process = os.getpid()
         trace = path / trace_name(rank)
         try:
             self.path = path
-            self._file = _new(trace)
+            self._file = _open_trace(trace)
             self._begin(path, rank, world)
             return self  # noqa: TRY300  an interrupt may come here, too
         except BaseException:  # nothing was recorded: the name can be given again
             if self._file is not None:
                 trace.unlink(missing_ok=True)
-            self._let_go()
+            self._detach()
             self._close()
             self.path = None
             raise
@@ -261,14 +261,14 @@ class Recorder:
             self._environment = capture(data=self._data)
             self._modules = len(sys.modules)
             _write_json(path / ENVIRONMENT, self._environment)
-            _write_json(path / CONFIG, {"version": VERSION, "config": resolved(self._config)})
-        self._write({"kind": "start", "rank": rank, "world": world} | self._started())
+            _write_json(path / CONFIG, {"version": VERSION, "config": resolve_config(self._config)})
+        self._write({"kind": "start", "rank": rank, "world": world} | self._start_line())
         for one in self._optimizers:
             self._hooks += [one.register_step_pre_hook(self._before), one.register_step_post_hook(self._after)]
         if self._loader is not None:
             self.watch(self._loader)
 
-    def _started(self) -> dict[str, Any]:
+    def _start_line(self) -> dict[str, Any]:
         groups = [group for one in self._optimizers for group in one.param_groups]
         return {
             "version": VERSION,
@@ -276,20 +276,20 @@ class Recorder:
             "first": self._step,
             "weights": tensors.digest_each(self._weights()),
             "optimizer": [tensors.digest_state(one) for one in self._optimizers],
-            "hyper": [resolved({k: v for k, v in group.items() if k != "params"}) for group in groups],
+            "hyper": [resolve_config({k: v for k, v in group.items() if k != "params"}) for group in groups],
             "kinds": [type(one).__name__ for one in self._optimizers],
         }
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._let_go()
+        self._detach()
         try:
             self._close_epoch()
             self._write({"kind": "end", "step": self._step, "status": "done" if kind is None else kind.__name__})
         finally:
             self._close()
-        self._look_again(ended=True)  # takes a moment, in which an impatient Ctrl-C may come
+        self._update_environment(ended=True)  # takes a moment, in which an impatient Ctrl-C may come
 
-    def _let_go(self) -> None:
+    def _detach(self) -> None:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -302,13 +302,13 @@ class Recorder:
             try:
                 os.close(file)
             except OSError as error:  # a disk on a network may say so late
-                self._lost(error)
+                self._stop_writing(error)
 
     def watch(self, loader: Any) -> None:
         """Take the indices of batches from the sampler of this loader, from its next pass on."""
         if self._watch is not None:
             self._watch.close()
-        self._watch = loader if isinstance(loader, Watch) else Watch(loader)
+        self._watch = loader if isinstance(loader, SamplerObserver) else SamplerObserver(loader)
         self._write({"kind": "loader", "unseen": self._watch.why} | self._watch.facts)
 
     # ------------------------------------------------------------------------------------------ a step
@@ -327,7 +327,7 @@ class Recorder:
         if said is not None:
             self._indices = as_indices(said)
         else:
-            self._indices = None if given is None else self._fitting(batch, given[1])
+            self._indices = None if given is None else self._matching_indices(batch, given[1])
         samples = _samples(batch) if self._indices is None else len(self._indices)
         digest, self._inputs = digest_batch(batch, samples)
         self._line["input"] = digest.text()
@@ -337,7 +337,7 @@ class Recorder:
         if self._indices is not None:
             self._line["indices"] = f"{digest64(self._indices.data):016x}"
 
-    def _fitting(self, batch: Any, indices: Array | None) -> Array | None:
+    def _matching_indices(self, batch: Any, indices: Array | None) -> Array | None:
         """Return the indices that a sampler gave out if they can be those of the batch.
 
         Notes:
@@ -346,13 +346,13 @@ class Recorder:
         if indices is None:
             return None
         count = len(indices)
-        fits = any(tensors.shape_of(value)[:1] == (count,) for _, value in tensors.parts(batch))
+        fits = any(tensors.shape_of(value)[:1] == (count,) for _, value in tensors.batch_leaves(batch))
         if self._by_rows is None:
             apart = isinstance(batch, list | tuple) and len(batch) == count  # perhaps one picture for each
             self._by_rows = fits and not apart
         if not self._by_rows or fits:
             return indices
-        self.note(_OTHERS)
+        self.note(_SIZE_MISMATCH_NOTE)
         return None
 
     def step(self, batch: Any = None, loss: Any = None, *, indices: Any = None, epoch: int | None = None) -> None:
@@ -386,7 +386,7 @@ class Recorder:
             self._due = False
         if self._order is None or self._order.epoch != epoch:
             self._close_epoch()
-            self._order = Order(epoch)
+            self._order = OrderDigest(epoch)
         self._order.add(self._indices, self._inputs)
         self._indices = self._inputs = None
         self._taken.clear()
@@ -395,18 +395,18 @@ class Recorder:
         self._write({"kind": "step", "step": self._step} | line)
         self._step += 1
         if self._step == self._first + 1 or ("params" in line and len(sys.modules) != self._modules):
-            self._look_again()
+            self._update_environment()
 
     def gradients(self, optimizer: Any) -> None:
         """Digest the gradients that `optimizer` is about to use; its hooks do so by themselves where they can."""
         optimizer = getattr(optimizer, "optimizer", optimizer)
         line, found = self._line, tensors.gradients_of(optimizer)
-        _more(line, "grad_norm", tensors.norm([gradient for _, gradient in found]).hex())
-        rates = [resolved(float(group["lr"])) for group in optimizer.param_groups if "lr" in group]
+        _append_digest(line, "grad_norm", tensors.norm([gradient for _, gradient in found]).hex())
+        rates = [resolve_config(float(group["lr"])) for group in optimizer.param_groups if "lr" in group]
         line["lr"] = [*line.get("lr", []), *rates]
         before = self._updated.get(id(optimizer), self._first - 1)
         if self._step // self._every > before // self._every:
-            _more(line, "grads", tensors.digest_tensors(found))
+            _append_digest(line, "grads", tensors.digest_tensors(found))
             self._due = True
         self._taken.add(id(optimizer))
 
@@ -451,7 +451,7 @@ class Recorder:
         epoch = None if self._order is None else self._order.epoch
         self._write({"kind": "eval", "name": str(name), "step": self._step, "epoch": epoch, "values": line} | count)
         if len(sys.modules) != self._modules:
-            self._look_again()
+            self._update_environment()
 
     # ------------------------------------------------------------------------------------------ writing
 
@@ -461,14 +461,14 @@ class Recorder:
         found = [parameter for one in self._optimizers for parameter in tensors.parameters_of(one)]
         return [(str(i), parameter) for i, parameter in enumerate(found)]
 
-    def _look_again(self, *, ended: bool = False) -> None:
+    def _update_environment(self, *, ended: bool = False) -> None:
         """Write down what was loaded since the environment was: much is imported when it is first used."""
-        if self._environment is None or self.path is None or not self._ours:
+        if self._environment is None or self.path is None or not self._in_own_process:
             return
-        from datacheck.repro.captures import grow  # noqa: PLC0415  as in `__enter__`
+        from datacheck.repro.captures import extend_capture  # noqa: PLC0415  as in `__enter__`
 
         self._modules = len(sys.modules)
-        if grow(self._environment, ended=ended):
+        if extend_capture(self._environment, ended=ended):
             try:
                 _write_json(self.path / ENVIRONMENT, self._environment)
             except (OSError, StorageError) as error:
@@ -480,7 +480,7 @@ class Recorder:
             self._order = None
 
     @property
-    def _ours(self) -> bool:
+    def _in_own_process(self) -> bool:
         """Whether this is the process that is recorded: a fork of it has the files of its run, and no part in it."""
         return os.getpid() == self._process
 
@@ -490,22 +490,22 @@ class Recorder:
             raise UsageError(msg)
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        if self._file is None or not self._ours:
+        if self._file is None or not self._in_own_process:
             return
         left = _LINE.encode(line).encode() + b"\n"
         try:
             while left:
                 left = left[os.write(self._file, left) :]
         except OSError as error:
-            self._lost(error)
+            self._stop_writing(error)
             self._close()
 
-    def _lost(self, error: OSError) -> None:
+    def _stop_writing(self, error: OSError) -> None:
         why = (error.strerror or str(error)).lower()
         warnings.warn(f"{self.path}: {why}; nothing is recorded from step {self._step} on", stacklevel=4)
 
 
-def _new(trace: Path) -> int:
+def _open_trace(trace: Path) -> int:
     try:
         return os.open(trace, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
     except FileExistsError:
@@ -518,11 +518,11 @@ def _new(trace: Path) -> int:
 
 def _samples(batch: Any) -> int | None:
     """Return the length of the first tensor or array that has one."""
-    shapes = (tensors.shape_of(value) for _, value in tensors.parts(batch))
+    shapes = (tensors.shape_of(value) for _, value in tensors.batch_leaves(batch))
     return next((shape[0] for shape in shapes if shape), None)
 
 
-def _more(line: dict[str, Any], name: str, said: str) -> None:
+def _append_digest(line: dict[str, Any], name: str, said: str) -> None:
     line[name] = f"{line[name]} {said}" if name in line else said
 
 

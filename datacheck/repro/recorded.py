@@ -25,14 +25,18 @@ CONFIG = "config.json"
 _TRACE = re.compile(r"trace-(\d{5,})\.jsonl")
 _SHOWN = 5  # runs that a message names, the newest
 _LARGEST = 1 << 63  # of a number
-_METRICS, _NAME = 1000, 1000  # of one evaluation; characters of a name
-_RANDOM = 64  # generators of one step; a Recorder tells four
-_LINE = 16 * MIB  # the line of a start names every tensor of a model
-_FILE = 16 * MIB
+_MOST_METRICS, _NAME_CHARS = 1000, 1000  # of one evaluation; characters of a name
+_MOST_GENERATORS = 64  # generators of one step; a Recorder tells four
+_LINE_BYTES = 16 * MIB  # the line of a start names every tensor of a model
+_FILE_BYTES = 16 * MIB
 _TRACE_BYTES = 64 << 30
-_RANKS = 65_536
-_KEPT, _NOTE, _LOADER = 1000, 4000, 1 << 16  # loaders, notes of a trace; characters of a note, bytes of a loader
-_STARTS, _VALUE = 256 * MIB, 64  # bytes of all ranks; of memory for each value
+_MOST_RANKS = 65_536
+_MOST_NOTES, _NOTE_CHARS, _LOADER_BYTES = (
+    1000,
+    4000,
+    1 << 16,
+)  # loaders, notes of a trace; characters of a note, bytes of a loader
+_STARTS, _VALUE_BYTES = 256 * MIB, 64  # bytes of all ranks; of memory for each value
 _EVALUATIONS, _EVALUATED = 1_000_000, 256 * MIB  # values of all ranks, and their bytes: each is held
 _STEPS = 10_000_000  # of a rank: of each the number is held
 
@@ -90,16 +94,16 @@ class Trace:
     def _raw(self) -> Iterator[bytes]:
         """Yield lines as they are, without one that was being written when the run was killed; of a huge one a part."""
         with open_document(self.path, _TRACE_BYTES, links=False) as file:
-            while raw := file.readline(_LINE):
+            while raw := file.readline(_LINE_BYTES):
                 if raw.endswith(b"\n"):
                     yield raw
-                elif len(raw) == _LINE:
+                elif len(raw) == _LINE_BYTES:
                     _skip_line(file)
                     yield b""
 
 
 def _skip_line(file: Any) -> None:
-    while (raw := file.readline(_LINE)) and not raw.endswith(b"\n"):
+    while (raw := file.readline(_LINE_BYTES)) and not raw.endswith(b"\n"):
         pass
 
 
@@ -151,24 +155,26 @@ def _line(raw: bytes) -> Line | None:
 def _is_step(line: Line) -> bool:
     """Tell whether a step has no more generators, and names no longer, than may be compared."""
     told = line.get("random")
-    return not isinstance(told, dict) or (len(told) <= _RANDOM and all(len(name) <= _NAME for name in told))
+    return not isinstance(told, dict) or (
+        len(told) <= _MOST_GENERATORS and all(len(name) <= _NAME_CHARS for name in told)
+    )
 
 
 def _is_evaluation(line: Line) -> bool:
     """Tell whether an evaluation has as many metrics, and names as long, as somebody may look at."""
     values, name = line.get("values"), line.get("name", "")
-    if not isinstance(values, dict) or len(values) > _METRICS:
+    if not isinstance(values, dict) or len(values) > _MOST_METRICS:
         return False
-    return all(len(one) <= _NAME for one in (name, *values) if isinstance(one, str))
+    return all(len(one) <= _NAME_CHARS for one in (name, *values) if isinstance(one, str))
 
 
-def plain(value: Any) -> bool:
+def is_flat(value: Any) -> bool:
     """Tell what a Recorder writes, scalars and lists of them; what is nested as deep as it likes is not compared."""
     return not any(isinstance(one, dict | list) for one in (value if isinstance(value, list) else [value]))
 
 
 @dataclass
-class Run:
+class RecordedRun:
     """A recorded run.
 
     Args:
@@ -181,7 +187,7 @@ class Run:
         ended: how each rank ended; a rank that was killed has no word.
         notes: what could not be read, what is missing.
         held: bytes of the lines in `starts`.
-        evaluations: of each rank and name, in order; of their values those that are `plain`.
+        evaluations: of each rank and name, in order; of their values those that are `is_flat`.
         evaluated: bytes of the lines in `evaluations`, and how many they are.
     """
 
@@ -210,7 +216,7 @@ class Run:
         return [rank for rank in range(min(self.world, 1 << 20)) if rank not in self.traces]
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path) -> RecordedRun:
     """Return a recorded run.
 
     Raises:
@@ -228,13 +234,13 @@ def read_run(path: Path) -> Run:
         hint = f"In it are {some}: name one of them." if runs else "A folder that a Recorder wrote is wanted."
         msg = f"{path}: no recorded run, there is no {trace_name(0)}. {hint}"
         raise UsageError(msg)
-    if len(found) > _RANKS:
-        raise _too_much(path, f"traces of more than {_RANKS:,} ranks")
+    if len(found) > _MOST_RANKS:
+        raise _limit_error(path, f"traces of more than {_MOST_RANKS:,} ranks")
     notes: list[str] = []
     config = _document(path / CONFIG, notes)
-    run = Run(path, _document(path / ENVIRONMENT, notes), config.get("config"), {r: Trace(p) for r, p in found})
+    run = RecordedRun(path, _document(path / ENVIRONMENT, notes), config.get("config"), {r: Trace(p) for r, p in found})
     for rank, trace in run.traces.items():
-        _look(run, rank, trace)
+        _read_trace(run, rank, trace)
     if not run.starts and not any(run.steps.values()):
         msg = f"{path}: a run of which nothing can be read: no start and no step. {' '.join(notes)}".rstrip()
         raise UsageError(msg)
@@ -245,18 +251,18 @@ def read_run(path: Path) -> Run:
     return run
 
 
-def _look(run: Run, rank: int, trace: Trace) -> None:
+def _read_trace(run: RecordedRun, rank: int, trace: Trace) -> None:
     """Read a trace once for what it says of the run as a whole."""
     run.steps[rank] = 0
     try:
         for line, nbytes in trace.sized():
-            _take(run, rank, line, nbytes)
+            _apply_line(run, rank, line, nbytes)
     except OSError as error:
         msg = f"{trace.path}: {(error.strerror or str(error)).lower()}. A folder that a Recorder wrote is wanted."
         raise UsageError(msg) from error
 
 
-def _take(run: Run, rank: int, line: Line, nbytes: int) -> None:
+def _apply_line(run: RecordedRun, rank: int, line: Line, nbytes: int) -> None:
     """Keep what one line says of the run as a whole.
 
     Raises:
@@ -266,23 +272,28 @@ def _take(run: Run, rank: int, line: Line, nbytes: int) -> None:
     if kind == "step":
         run.steps[rank] += 1
         if run.steps[rank] > _STEPS:
-            raise _too_much(trace.path, f"more than {_STEPS:,} steps")
+            raise _limit_error(trace.path, f"more than {_STEPS:,} steps")
     elif kind == "start" and rank not in run.starts:
         _check_version(trace.path, line)
         run.starts[rank] = line
-        _add_held(run, line, nbytes)
+        _count_held_bytes(run, line, nbytes)
     elif kind == "eval":
-        _hold(run, rank, line, nbytes)
-    elif kind == "loader" and rank == next(iter(run.traces)) and len(run.loaders) < _KEPT and nbytes <= _LOADER:
+        _add_evaluation(run, rank, line, nbytes)
+    elif (
+        kind == "loader"
+        and rank == next(iter(run.traces))
+        and len(run.loaders) < _MOST_NOTES
+        and nbytes <= _LOADER_BYTES
+    ):
         run.loaders.append(line)
-        _add_held(run, line, nbytes)
-    elif kind == "note" and len(trace.notes) < _KEPT:
-        trace.notes.append(line["said"][:_NOTE])
+        _count_held_bytes(run, line, nbytes)
+    elif kind == "note" and len(trace.notes) < _MOST_NOTES:
+        trace.notes.append(line["said"][:_NOTE_CHARS])
     elif kind == "end":
         run.ended[rank] = line["status"]
 
 
-def _hold(run: Run, rank: int, line: Line, nbytes: int) -> None:
+def _add_evaluation(run: RecordedRun, rank: int, line: Line, nbytes: int) -> None:
     """Keep an evaluation.
 
     Raises:
@@ -295,19 +306,19 @@ def _hold(run: Run, rank: int, line: Line, nbytes: int) -> None:
     if run.evaluated[0] > _EVALUATIONS or run.evaluated[1] > _EVALUATED:
         bytes_of = f"more than {_EVALUATED:,} bytes of them and their names"
         what = f"more than {_EVALUATIONS:,} values of evaluations, or {bytes_of}"
-        raise _too_much(run.path, what)
-    kept = {key: said for key in ("step", "seen", "of") if plain(said := line.get(key))}
-    metrics = {metric: value for metric, value in line["values"].items() if plain(value)}
+        raise _limit_error(run.path, what)
+    kept = {key: said for key in ("step", "seen", "of") if is_flat(said := line.get(key))}
+    metrics = {metric: value for metric, value in line["values"].items() if is_flat(value)}
     run.evaluations.setdefault((rank, name), []).append(kept | {"values": metrics})
 
 
-def _add_held(run: Run, line: Line, nbytes: int) -> None:
-    run.held += nbytes + _VALUE * count_values(line, _STARTS // _VALUE)
+def _count_held_bytes(run: RecordedRun, line: Line, nbytes: int) -> None:
+    run.held += nbytes + _VALUE_BYTES * count_values(line, _STARTS // _VALUE_BYTES)
     if run.held > _STARTS:
-        raise _too_much(run.path, f"more than {_STARTS:,} bytes of starts of its ranks and of loaders")
+        raise _limit_error(run.path, f"more than {_STARTS:,} bytes of starts of its ranks and of loaders")
 
 
-def _too_much(path: Path, what: str) -> UsageError:
+def _limit_error(path: Path, what: str) -> UsageError:
     return UsageError(f"{path}: has {what}. A folder of one run is wanted.")
 
 
@@ -321,7 +332,7 @@ def _check_version(path: Path, start: Line) -> None:
 
 def _document(path: Path, notes: list[str]) -> dict[str, Any]:
     try:
-        value = _loaded(read_file(path, _FILE, links=False))
+        value = _loaded(read_file(path, _FILE_BYTES, links=False))
     except FileNotFoundError:
         notes.append(f"{path.name}: is missing")
     except OSError as error:

@@ -17,8 +17,8 @@ from datacheck.repro.checks import (
     THREADS,
     WORKSPACE,
     WORKSPACES,
-    Facts,
-    Row,
+    CheckRow,
+    RiskContext,
     kernel_rows,
     level_of,
     library_rows,
@@ -30,7 +30,7 @@ from datacheck.repro.checks import (
 
 def judge(
     capture: Mapping[str, Any], profile: str = "same-machine", seen: Mapping[str, Any] | None = None
-) -> list[Row]:
+) -> list[CheckRow]:
     """Return what was looked at, risks first.
 
     Args:
@@ -42,7 +42,7 @@ def judge(
     Raises:
         UsageError: there is no such profile.
     """
-    facts = Facts(capture, seen or {}, level_of(profile))
+    facts = RiskContext(capture, seen or {}, level_of(profile))
     judges = (
         _uncaptured, _process, _seeds, _cpu, _gpu, _precision, package_rows, library_rows, loader_rows, kernel_rows,
     )  # fmt: skip
@@ -59,23 +59,27 @@ _JUDGED = (
 )  # fmt: skip
 
 
-def _uncaptured(facts: Facts) -> Iterator[Row]:
+def _uncaptured(facts: RiskContext) -> Iterator[CheckRow]:
     """Yield what could not be captured: a risk in it would not be seen."""
     for name in _JUDGED:
         said = facts.capture.get(name, {})
         if isinstance(said.get("missing"), str):
-            yield Row(name, said["missing"], "unknown", "This section could not be captured, so it was not judged.")
+            yield CheckRow(
+                name, said["missing"], "unknown", "This section could not be captured, so it was not judged."
+            )
     for name, said in facts.section("data").items():
         if isinstance(said, dict) and "missing" in said:
-            yield Row(f"data {name}", said["missing"], "unknown", "Whether they are the same data cannot be told.")
+            yield CheckRow(f"data {name}", said["missing"], "unknown", "Whether they are the same data cannot be told.")
 
 
-def _process(facts: Facts) -> Iterator[Row]:
+def _process(facts: RiskContext) -> Iterator[CheckRow]:
     if "missing" not in facts.capture.get("process", {}):
         yield from _started(facts)
     git = facts.capture.get("git", {})
     if "missing" in git:
-        yield Row("git", git["missing"], "note", "Nothing says which version this code is; its digests are captured.")
+        yield CheckRow(
+            "git", git["missing"], "note", "Nothing says which version this code is; its digests are captured."
+        )
     else:
         dirty = bool(git.get("dirty"))
         yield facts.row(
@@ -84,7 +88,7 @@ def _process(facts: Facts) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def _started(facts: Facts) -> Iterator[Row]:
+def _started(facts: RiskContext) -> Iterator[CheckRow]:
     value = facts.section("process").get("hash_seed", "random")
     late = value == "random" and "PYTHONHASHSEED" in facts.env
     yield facts.row(
@@ -94,7 +98,7 @@ def _started(facts: Facts) -> Iterator[Row]:
     )  # fmt: skip
     preload = facts.env.get("LD_PRELOAD")
     if preload:
-        yield Row("LD_PRELOAD", preload, "note", "Puts other functions in the place of those of all libraries.")
+        yield CheckRow("LD_PRELOAD", preload, "note", "Puts other functions in the place of those of all libraries.")
 
 
 _SEEDED = {
@@ -105,7 +109,7 @@ _SEEDED = {
 }
 
 
-def _seeds(facts: Facts) -> Iterator[Row]:
+def _seeds(facts: RiskContext) -> Iterator[CheckRow]:
     said = facts.section("rng")
     for name, (line, words) in _SEEDED.items():
         if name not in said:
@@ -114,11 +118,13 @@ def _seeds(facts: Facts) -> Iterator[Row]:
         value = {True: "seeded", False: "not seeded", None: "cannot be told"}[seeded]
         why = f"{words} starts from random bits: weights, order and augmentation are other ones in each run."
         if not facts.seen.get("ran") and not seeded:
-            yield Row(f"seed of {name}", "no script was run", "note", f"Whether {words} is seeded shows when one runs.")
+            yield CheckRow(
+                f"seed of {name}", "no script was run", "note", f"Whether {words} is seeded shows when one runs."
+            )
             continue
         yield facts.row(f"seed of {name}", value, None if seeded is None else not seeded, "fast", why, python=line)
     for place in facts.seen.get("generators", ()):
-        yield Row(
+        yield CheckRow(
             "default_rng()", f"without a seed, {place}", "risk", "It starts from random bits in each run.",
             do="Give it a seed: numpy.random.default_rng(0).",
         )  # fmt: skip
@@ -127,12 +133,12 @@ def _seeds(facts: Facts) -> Iterator[Row]:
 # ------------------------------------------------------------------------------------------ kernels and flags
 
 
-def _cpu(facts: Facts) -> Iterator[Row]:
+def _cpu(facts: RiskContext) -> Iterator[CheckRow]:
     torch = facts.torch
     if not torch:
         why = facts.capture.get("torch", {}).get("missing", "PyTorch is not loaded")
         said = "not loaded" if why == "PyTorch is not loaded" else why
-        yield Row("PyTorch", said, "unknown", "Its switches could not be looked at.")
+        yield CheckRow("PyTorch", said, "unknown", "Its switches could not be looked at.")
         return
     threads = torch.get("get_num_threads")
     pinned = "OMP_NUM_THREADS" in facts.env or "MKL_NUM_THREADS" in facts.env
@@ -187,11 +193,13 @@ def _cpu(facts: Facts) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def _gpu(facts: Facts) -> Iterator[Row]:
+def _gpu(facts: RiskContext) -> Iterator[CheckRow]:
     torch = facts.torch
     if not facts.gpu:
         if torch:
-            yield Row("GPU", "none that PyTorch can use", "note", "Switches of cuDNN, cuBLAS, TF32 were not judged.")
+            yield CheckRow(
+                "GPU", "none that PyTorch can use", "note", "Switches of cuDNN, cuBLAS, TF32 were not judged."
+            )
         return
     benchmark = torch.get("backends.cudnn.benchmark")
     yield facts.row(
@@ -215,7 +223,7 @@ def _gpu(facts: Facts) -> Iterator[Row]:
     )  # fmt: skip
 
 
-def _workspace(facts: Facts) -> Iterator[Row]:
+def _workspace(facts: RiskContext) -> Iterator[CheckRow]:
     """Judge CUBLAS_WORKSPACE_CONFIG: which versions ask for it, and whether it came in time.
 
     Reference: pytorch#85447 (workspaces per handle and stream), pytorch#161749 (merged 2025-10-03: the requirement and
@@ -224,7 +232,7 @@ def _workspace(facts: Facts) -> Iterator[Row]:
     cuda = facts.section("gpu").get("cuda")
     value = facts.env.get(WORKSPACE, "not set")
     if not cuda or version(cuda) < (10, 2) or version(str(facts.torch.get("version"))) >= (2, 10):
-        yield Row(WORKSPACE, f"{value}, not needed by this version", "ok")
+        yield CheckRow(WORKSPACE, f"{value}, not needed by this version", "ok")
         return
     line = f"export {WORKSPACE}={WORKSPACES[0]}"
     when = "while" if facts.deterministic else "once"
@@ -236,7 +244,7 @@ def _workspace(facts: Facts) -> Iterator[Row]:
     yield facts.row(WORKSPACE, value, bad, "same-machine", why, shell=line)
 
 
-def _precision(facts: Facts) -> Iterator[Row]:
+def _precision(facts: RiskContext) -> Iterator[CheckRow]:
     torch = facts.torch
     if not facts.gpu:
         return

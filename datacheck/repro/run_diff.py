@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from datacheck.repro.recorded import Line, Run, plain, read_run
-from datacheck.repro.sections import ORDER, Difference, Section, of_start, weights_equal
-from datacheck.repro.steps import CAUSES, Column, Parting, began, leading, meaning, pairs
+from datacheck.repro.recorded import Line, RecordedRun, is_flat, read_run
+from datacheck.repro.sections import ORDER, RunDifference, Section, start_sections, weights_equal
+from datacheck.repro.steps import CAUSES, ColumnDivergence, Divergence, began, compare_ranks, first_column, meaning
 
 _LISTED = 1000  # differences of a section in JSON
 _RANKS = 10  # that are named
@@ -30,11 +30,11 @@ class RunDiff:
         warnings: what makes the figures of either doubtful, by run.
     """
 
-    a: Run
-    b: Run
+    a: RecordedRun
+    b: RecordedRun
     sections: list[Section]
-    partings: list[Parting]
-    column: Column | None = None
+    divergences: list[Divergence]
+    column: ColumnDivergence | None = None
     meaning: str = ""
     warnings: dict[str, list[str]] = field(default_factory=dict)
 
@@ -47,14 +47,14 @@ class RunDiff:
         differ = [section for section in self.sections if section]
         if not differ or differ[0].name != "order" or differ[0].step is None:
             return differ[0] if differ else None
-        start = min((parting.first for parting in self.partings if parting.first is not None), default=0)
+        start = min((parting.first for parting in self.divergences if parting.first is not None), default=0)
         began = {"initial weights": start}  # other weights are there before any order can part
         return min(differ, key=lambda one: began.get(one.name, math.inf if one.step is None else one.step))
 
     @property
     def compared(self) -> int:
         """How many steps both runs have, over all ranks."""
-        return sum(parting.compared for parting in self.partings)
+        return sum(parting.compared for parting in self.divergences)
 
     @property
     def nothing(self) -> bool:
@@ -76,18 +76,20 @@ class RunDiff:
         said = [f"rank{'s' if len(ranks) > 1 else ''} {listed}"] if ranks else []
         seen = [name for name, run in (("A", self.a), ("B", self.b)) if run.environment]
         said += [f"the environment, which only {seen[0]} has"] if len(seen) == 1 else []
-        lost = sum(sum(_holes(self.a, self.b, one).values()) for one in self.partings)
+        lost = sum(sum(_missing_steps(self.a, self.b, one).values()) for one in self.divergences)
         said += [f"{lost:,} step{'s' if lost > 1 else ''} that one of them lacks"] * bool(lost)
-        other = sorted({name for one in self.partings for name in one.unlike - one.known})
+        other = sorted({name for one in self.divergences for name in one.unlike - one.known})
         said += [f"{', '.join(other)}, of which one was made on a device"] * bool(other)
         return said + [f"{', '.join(names)}, which only {whose} has" for whose, names in self._alone.items() if names]
 
     @property
     def _alone(self) -> dict[str, list[str]]:
         """What was recorded in only one of them where both have a step."""
-        found = {(whose, name) for one in self.partings for name, whose in one.alone.items() if name not in one.known}
+        found = {
+            (whose, name) for one in self.divergences for name, whose in one.alone.items() if name not in one.known
+        }
         steps = {whose: [name for name in CAUSES if (whose, name) in found] for whose in ("A", "B")}
-        return {whose: names + _more_evaluated(self, whose) for whose, names in steps.items()}
+        return {whose: names + _extra_evaluations(self, whose) for whose, names in steps.items()}
 
     @property
     def code(self) -> int:
@@ -112,36 +114,36 @@ class RunDiff:
             return f"no difference: what was recorded is equal, {steps} compared"
         if self.first.name == "step trace" and self.first.note:
             return self.first.note
-        weights = self.first.name == "order" and _named(self.sections, "initial weights")
+        weights = self.first.name == "order" and _differing_section(self.sections, "initial weights")
         also = ". The initial weights differ, too" if weights else ""
-        return f"{self.first.name} differs first: {_said(self.first)}{also}"
+        return f"{self.first.name} differs first: {_section_summary(self.first)}{also}"
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it as JSON values."""
-        column = None if self.column is None else _column(self.column)
+        column = None if self.column is None else _column_json(self.column)
         return {
             "a": str(self.a.path),
             "b": str(self.b.path),
             "equal": {0: True, 1: False, 2: None}[self.code],
             "headline": self.headline,
             "first": None if self.first is None else self.first.name,
-            "sections": [_section(section) for section in self.sections],
+            "sections": [_section_json(section) for section in self.sections],
             "steps": {
                 "compared": self.compared,
                 "first": column,
                 "meaning": self.meaning,
-                "ranks": [_ranks(parting) for parting in self.partings],
+                "ranks": [_rank_json(parting) for parting in self.divergences],
             },
             "warnings": self.warnings,
         }
 
 
-def _ranks(parting: Parting) -> dict[str, Any]:
-    columns = [_column(column) for column in parting.columns]
+def _rank_json(parting: Divergence) -> dict[str, Any]:
+    columns = [_column_json(column) for column in parting.columns]
     return {"rank": parting.rank, "compared": parting.compared, "only": parting.only, "columns": columns}
 
 
-def _section(section: Section) -> dict[str, Any]:
+def _section_json(section: Section) -> dict[str, Any]:
     state = "different" if section else "unknown" if section.unknown else "same"
     listed = [{"name": one.name, "a": one.a, "b": one.b} for one in section.differences[:_LISTED]]
     return {
@@ -153,23 +155,23 @@ def _section(section: Section) -> dict[str, Any]:
     }
 
 
-def _column(column: Column) -> dict[str, Any]:
+def _column_json(column: ColumnDivergence) -> dict[str, Any]:
     return {
         "name": column.name, "step": column.step, "equal_at": column.after, "epoch": column.epoch,
         "rank": column.rank, "a": column.a, "b": column.b,
     }  # fmt: skip
 
 
-def _said(section: Section) -> str:
+def _section_summary(section: Section) -> str:
     if section.note:
         return section.note
     one = section.differences[0]
     more = len(section.differences) - 1
-    a, b = sides(one)
+    a, b = short_pair(one)
     return f"{one.name} is {a} in A and {b} in B" + (f", and {more:,} more" if more else "")
 
 
-def sides(one: Difference) -> tuple[str, str]:
+def short_pair(one: RunDifference) -> tuple[str, str]:
     """Return what either run has in few characters; of two records only what differs in them."""
     if not (isinstance(one.a, dict) and isinstance(one.b, dict)):
         return short(one.a), short(one.b)
@@ -188,7 +190,7 @@ def short(value: Any) -> str:
     return said if len(said) <= 48 else f"{said[:45]}..."
 
 
-def diff_runs(a: Path | Run, b: Path | Run, *, ignore: Sequence[str] = ()) -> RunDiff:
+def diff_runs(a: Path | RecordedRun, b: Path | RecordedRun, *, ignore: Sequence[str] = ()) -> RunDiff:
     """Compare two recorded runs.
 
     Args:
@@ -201,89 +203,99 @@ def diff_runs(a: Path | Run, b: Path | Run, *, ignore: Sequence[str] = ()) -> Ru
     Raises:
         UsageError: one of them is no recorded run.
     """
-    a, b = (one if isinstance(one, Run) else read_run(one) for one in (a, b))
-    sections = of_start(a, b, ignore)
-    partings = pairs(a, b)
-    column, said = _first(a, b, partings)
-    sections += [_order(partings), _trace(a, b, partings, column, said), _evaluated(a, b)]
-    seeds = _named(sections, "seeds")
-    if seeds and not any(_named(sections, name) for name in ("order", "initial weights", "step trace")):
+    a, b = (one if isinstance(one, RecordedRun) else read_run(one) for one in (a, b))
+    sections = start_sections(a, b, ignore)
+    divergences = compare_ranks(a, b)
+    column, said = _first_divergence(a, b, divergences)
+    sections += [
+        _order_section(divergences),
+        _trace_section(a, b, divergences, column, said),
+        _evaluation_section(a, b),
+    ]
+    seeds = _differing_section(sections, "seeds")
+    if seeds and not any(_differing_section(sections, name) for name in ("order", "initial weights", "step trace")):
         seeds.note, seeds.differences = "other random states, on which nothing that was recorded depends", []
     sections = sorted((one for one in sections if one.name not in ignore), key=lambda one: ORDER.index(one.name))
-    warned = {"A": warnings_of(a), "B": warnings_of(b), "both": _unlike(a, b, partings)}
-    return RunDiff(a, b, sections, partings, column, said, {whose: said for whose, said in warned.items() if said})
+    warned = {"A": warnings_of(a), "B": warnings_of(b), "both": _incomparable_parts(a, b, divergences)}
+    return RunDiff(a, b, sections, divergences, column, said, {whose: said for whose, said in warned.items() if said})
 
 
-def _named(sections: Iterable[Section], name: str) -> Section | None:
+def _differing_section(sections: Iterable[Section], name: str) -> Section | None:
     found = next(section for section in sections if section.name == name)
     return found if found else None
 
 
-def _first(a: Run, b: Run, partings: list[Parting]) -> tuple[Column | None, str]:
-    found = [(column, parting) for parting in partings if (column := leading(parting)) is not None]
+def _first_divergence(
+    a: RecordedRun, b: RecordedRun, divergences: list[Divergence]
+) -> tuple[ColumnDivergence | None, str]:
+    found = [(column, parting) for parting in divergences if (column := first_column(parting)) is not None]
     if not found:
         return None, ""
     column, parting = min(found, key=lambda pair: pair[0].order)
     return column, meaning(parting, column, weights_equal=weights_equal(a, b, parting.rank))
 
 
-def _order(partings: list[Parting]) -> Section:
+def _order_section(divergences: list[Divergence]) -> Section:
     """Return the section of the order: other indices, or the same samples at other places; what parts first on top."""
     section = Section("order")
     found = []
-    for parting in partings:
+    for parting in divergences:
         values = parting.column("input")
         shuffled = values if values is not None and values.epoch in parting.shuffled else None
         columns = [column for column in (parting.column("indices"), shuffled) if column is not None]
         if columns:
             found.append((min(columns, key=lambda column: column.order), parting))
     found.sort(key=lambda pair: pair[0].order)
-    section.differences = [Difference(_at(column, partings), column.a, column.b) for column, _ in found]
+    section.differences = [
+        RunDifference(_difference_name(column, divergences), column.a, column.b) for column, _ in found
+    ]
     if found:
         column, parting = found[0]
         section.step = column.step
-        section.note = f"{_where(column, partings)}: {meaning(parting, column, weights_equal=None)}"
-    elif not any({"indices", "input"} & parting.known for parting in partings):
+        section.note = f"{_divergence_place(column, divergences)}: {meaning(parting, column, weights_equal=None)}"
+    elif not any({"indices", "input"} & parting.known for parting in divergences):
         section.unknown = "not recorded"
-    elif not any("indices" in parting.known for parting in partings):
+    elif not any("indices" in parting.known for parting in divergences):
         section.unknown = "the indices of samples were not recorded"
     return section
 
 
-def _at(column: Column, partings: list[Parting]) -> str:
-    rank = f" of rank {column.rank}" if len(partings) > 1 else ""
+def _difference_name(column: ColumnDivergence, divergences: list[Divergence]) -> str:
+    rank = f" of rank {column.rank}" if len(divergences) > 1 else ""
     return f"step {column.step}{rank}, {column.name}"
 
 
-def _where(column: Column, partings: list[Parting]) -> str:
-    rank = f" of rank {column.rank}" if len(partings) > 1 else ""
+def _divergence_place(column: ColumnDivergence, divergences: list[Divergence]) -> str:
+    rank = f" of rank {column.rank}" if len(divergences) > 1 else ""
     epoch = "" if column.epoch is None else f" (epoch {column.epoch})"
     return f"from step {column.step}{rank}{epoch} on"
 
 
-def _trace(a: Run, b: Run, partings: list[Parting], column: Column | None, said: str) -> Section:
+def _trace_section(
+    a: RecordedRun, b: RecordedRun, divergences: list[Divergence], column: ColumnDivergence | None, said: str
+) -> Section:
     section = Section("step trace")
-    found = [one for parting in partings for one in parting.columns if not one.name.startswith("random ")]
+    found = [one for parting in divergences for one in parting.columns if not one.name.startswith("random ")]
     found.sort(key=lambda one: one.order)
-    section.differences = [Difference(_at(one, partings), one.a, one.b) for one in found]
+    section.differences = [RunDifference(_difference_name(one, divergences), one.a, one.b) for one in found]
     if column is not None:
         section.step = column.step
-        section.note = f"{column.name} differs first, {_where(column, partings)}: {said}"
+        section.note = f"{column.name} differs first, {_divergence_place(column, divergences)}: {said}"
         return section
-    if not any(parting.known & {*CAUSES} for parting in partings):
+    if not any(parting.known & {*CAUSES} for parting in divergences):
         section.unknown = "no step that both have"
-        if any(parting.compared for parting in partings):
+        if any(parting.compared for parting in divergences):
             section.unknown = "nothing of a step that both have recorded"
-    for one in partings:
+    for one in divergences:
         ended = one.rank in a.ended and one.rank in b.ended  # what was killed is only shorter
         follows = began(a, one.rank) != began(b, one.rank) and not one.compared  # one goes on where the other ended
-        if ended and not follows and not _alike(a, b, one):
+        if ended and not follows and not _equal_lengths(a, b, one):
             here, there = (one.compared + one.only[whose] for whose in ("A", "B"))
-            section.differences.append(Difference(f"number of steps of rank {one.rank}", here, there))
+            section.differences.append(RunDifference(f"number of steps of rank {one.rank}", here, there))
     return section
 
 
-def _evaluated(a: Run, b: Run) -> Section:
+def _evaluation_section(a: RecordedRun, b: RecordedRun) -> Section:
     section = Section("evaluations")
     here, there = a.evaluations, b.evaluations
     compared = 0
@@ -295,13 +307,15 @@ def _evaluated(a: Run, b: Run) -> Section:
                 x, y = one["values"][metric], other["values"][metric]
                 compared += 1
                 if x != y:
-                    section.differences.append(Difference(f"{name} {metric}, evaluation {i}", _float(x), _float(y)))
+                    section.differences.append(
+                        RunDifference(f"{name} {metric}, evaluation {i}", _readable_number(x), _readable_number(y))
+                    )
     if not compared:
         section.unknown = "no metric that both have"
     return section
 
 
-def _more_evaluated(found: RunDiff, whose: str) -> list[str]:
+def _extra_evaluations(found: RunDiff, whose: str) -> list[str]:
     """Return which evaluations and metrics only one of both has, where both had begun."""
     mine, others = (found.a, found.b) if whose == "A" else (found.b, found.a)
     here, there = mine.evaluations, others.evaluations
@@ -319,35 +333,39 @@ def _more_evaluated(found: RunDiff, whose: str) -> list[str]:
     return list(dict.fromkeys(said))
 
 
-def _float(said: Any) -> Any:
+def _readable_number(said: Any) -> Any:
     value = number(said)
     return said if value is None else repr(value)
 
 
-def _unlike(a: Run, b: Run, partings: list[Parting]) -> list[str]:
+def _incomparable_parts(a: RecordedRun, b: RecordedRun, divergences: list[Divergence]) -> list[str]:
     """Return what of the traces could not be held against each other."""
-    names = sorted(set().union(*(parting.unlike for parting in partings)))
+    names = sorted(set().union(*(parting.unlike for parting in divergences)))
     said = [f"{', '.join(names)}: digested on a device in one run and in main memory in the other, not comparable"]
-    apart = {(began(a, parting.rank), began(b, parting.rank)) for parting in partings}
+    apart = {(began(a, parting.rank), began(b, parting.rank)) for parting in divergences}
     later = [
         f"A began at step {one:,}, B at step {other:,}: nothing before step {max(one, other):,} was compared"
         for one, other in sorted(apart)
         if one != other
     ]
-    return said * bool(names) + later + [_lost(counts) for one in partings if (counts := _holes(a, b, one))]
+    return (
+        said * bool(names)
+        + later
+        + [_missing_steps_note(counts) for one in divergences if (counts := _missing_steps(a, b, one))]
+    )
 
 
-def _holes(a: Run, b: Run, parting: Parting) -> dict[str, int]:
+def _missing_steps(a: RecordedRun, b: RecordedRun, parting: Divergence) -> dict[str, int]:
     """Return how many steps each run alone has though the other must have made them; a Recorder leaves none out."""
-    return {whose: count for whose, count in parting.only.items() if count} if _alike(a, b, parting) else {}
+    return {whose: count for whose, count in parting.only.items() if count} if _equal_lengths(a, b, parting) else {}
 
 
-def _lost(counts: dict[str, int]) -> str:
+def _missing_steps_note(counts: dict[str, int]) -> str:
     said = ", ".join(f"{count:,} only {whose} has" for whose, count in counts.items())
     return f"steps that were not compared: {said}; the lines of the other are damaged, or it began elsewhere"
 
 
-def _alike(a: Run, b: Run, parting: Parting) -> bool:
+def _equal_lengths(a: RecordedRun, b: RecordedRun, parting: Divergence) -> bool:
     """Tell whether both made as many steps, as far as lines that are damaged let it be known."""
     rank, last = parting.rank, parting.last
     return last.get("A") == last.get("B") or began(a, rank) + a.steps[rank] == began(b, rank) + b.steps[rank]
@@ -358,9 +376,15 @@ _CONSTANT_STEPS = 10
 _SHOWN = 5
 
 
-def warnings_of(run: Run) -> list[str]:
+def warnings_of(run: RecordedRun) -> list[str]:
     """Return a sentence for each thing that makes a run's figures doubtful."""
-    found = [*run.notes, *_ends(run), *_constant(run), *_partial(run), *_losses(run)]
+    found = [
+        *run.notes,
+        *_unfinished_traces(run),
+        *_constant_metrics(run),
+        *_partial_evaluations(run),
+        *_loss_warnings(run),
+    ]
     unseen = [why for line in run.loaders if isinstance(why := line.get("unseen"), str) and why]
     return [*found, *(f"sample indices were not seen: {why}" for why in unseen)]
 
@@ -381,7 +405,7 @@ def number(said: Any) -> float | None:
         return None
 
 
-def _ends(run: Run) -> Iterator[str]:
+def _unfinished_traces(run: RecordedRun) -> Iterator[str]:
     several = run.world > 1  # which goes over all ranks
     for rank in run.traces:
         whose = f" of rank {rank}" if several else ""
@@ -391,7 +415,7 @@ def _ends(run: Run) -> Iterator[str]:
             yield f"the trace{whose} ends with {run.ended[rank]}"
 
 
-def _constant(run: Run) -> Iterator[str]:
+def _constant_metrics(run: RecordedRun) -> Iterator[str]:
     """Tell metrics that are the same in all evaluations (102.152 mm for eight epochs)."""
     told = set()
     for (_, name), lines in run.evaluations.items():
@@ -409,7 +433,7 @@ def _constant(run: Run) -> Iterator[str]:
                 yield f"{name} {metric} is {what} in all {len(lines)} evaluations: is it the trained model?"
 
 
-def _partial(run: Run) -> Iterator[str]:
+def _partial_evaluations(run: RecordedRun) -> Iterator[str]:
     """Tell evaluations whose values are not made of every sample.
 
     Where all ranks wrote equal values they were put together, and what the ranks saw counts together.
@@ -436,13 +460,13 @@ def _counts(line: Line) -> bool:
     return type(line.get("seen")) is int and type(line.get("of")) is int
 
 
-def _losses(run: Run) -> Iterator[str]:
+def _loss_warnings(run: RecordedRun) -> Iterator[str]:
     rank = min(run.traces)
     said, count, constant = None, 0, True
     broken = None
     for line in run.traces[rank].of("step"):
         loss = line.get("loss")
-        loss = loss if plain(loss) else "no number"
+        loss = loss if is_flat(loss) else "no number"
         constant, said, count = constant and loss in (None, said or loss), said or loss, count + 1
         value = number(loss)
         if broken is None and (value is None or value - value != 0) and loss is not None:

@@ -54,13 +54,13 @@ def recall(place: Path, listing: Listing) -> Array:
         See `sources.listing.carried` for what counts as unchanged; its ctime, too, must be 2 s older than the listing
         that hashed it. A memory that cannot be read is none.
     """
-    from datacheck.sources.listing import Listing, carried  # noqa: PLC0415  `datacheck.repro` is light
+    from datacheck.sources.listing import Listing, carried_digests  # noqa: PLC0415  `datacheck.repro` is light
 
     with contextlib.suppress(Exception):  # whatever is wrong with it: a damaged memory is as good as none
         before = _entries(place)
         # mtime can be set to anything; what changed less than this before it was seen may leave the same ctime again
         before.digests[before.numbers[:, 4] - SETTLED_NS < before.numbers[:, 2]] = b""
-        return carried(listing, Listing(listing.root, before))
+        return carried_digests(listing, Listing(listing.root, before))
     return np.zeros(len(listing.entries), "S32")
 
 
@@ -104,7 +104,7 @@ _JUDGED = ("name", "roots", "loader", "duplicates", "rules", "checks")  # of a s
 _TASK = "datacheck.repro.sample_digests:digest_items"
 
 
-class Rows(Mapping[str, Mapping[str, str]]):
+class DigestRows(Mapping[str, Mapping[str, str]]):
     """The digest of each field of each sample, by key: 16 hex digits, of which eight bytes are kept.
 
     Args:
@@ -128,7 +128,7 @@ class Rows(Mapping[str, Mapping[str, str]]):
 
 
 @dataclass(frozen=True)
-class Samples:
+class SampleDigests:
     """Digests of samples, field by field.
 
     Args:
@@ -141,7 +141,7 @@ class Samples:
     """
 
     schema: str
-    rows: Rows
+    rows: DigestRows
     unread: Mapping[str, str] = field(default_factory=dict)
     reading: str = ""
     lasting: bool = field(default=True, compare=False)
@@ -160,7 +160,7 @@ class Samples:
         yield b"}," + canonical_json(self.unread) + b"]"
 
 
-def digest_samples(schema: Schema, listing: Listing, workers: int | None, progress: Progress | None) -> Samples:
+def digest_samples(schema: Schema, listing: Listing, workers: int | None, progress: Progress | None) -> SampleDigests:
     """Return the digests of all samples that a schema finds in a listing.
 
     Args:
@@ -178,7 +178,7 @@ def digest_samples(schema: Schema, listing: Listing, workers: int | None, progre
 
     items = items_of(schema, listing)
     total = sum(item.nbytes for item in items)
-    tasks = list(_cut(items))
+    tasks = list(_cut_tasks(items))
     if workers is None:
         workers = 1 if total < SMALL_BYTES else usable_cpus()
     shared = task_of(schema, listing.root, listing.roots)
@@ -206,8 +206,8 @@ def digest_samples(schema: Schema, listing: Listing, workers: int | None, progre
         files, nbytes = files + len(group), nbytes + sum(item.nbytes for item in group)
         if progress is not None:
             progress(Tick(files, len(items), nbytes, total, len(rows), 0, "samples"))
-    made = Rows((key, *rows[key]) for key in sorted(rows))
-    return Samples(schema.name, made, dict(sorted(unread.items())), reading_of(schema), lasting)
+    made = DigestRows((key, *rows[key]) for key in sorted(rows))
+    return SampleDigests(schema.name, made, dict(sorted(unread.items())), reading_of(schema), lasting)
 
 
 def _check_count(values: int, nbytes: int, samples: int, schema: Schema) -> None:
@@ -255,17 +255,17 @@ def items_of(schema: Schema, listing: Listing) -> Sequence[Item]:
 
 def task_of(schema: Schema, root: Path, roots: Mapping[str, Path]) -> dict[str, Any]:
     """Return what is the same for every task that reads samples."""
-    return {"schema": schema.as_dict(), **where(root, roots)}
+    return {"schema": schema.as_dict(), **folders_json(root, roots)}
 
 
-def where(root: Path, roots: Mapping[str, Path]) -> dict[str, Any]:
+def folders_json(root: Path, roots: Mapping[str, Path]) -> dict[str, Any]:
     """Return the folders of data as JSON values."""
     return {
         "root": str(root.absolute()), "roots": {name: str(path.absolute()) for name, path in sorted(roots.items())},
     }  # fmt: skip
 
 
-def _cut(items: Sequence[Item]) -> Iterator[list[Item]]:
+def _cut_tasks(items: Sequence[Item]) -> Iterator[list[Item]]:
     group: list[Item] = []
     nbytes = 0
     for item in items:
@@ -312,7 +312,7 @@ def digest_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
             unread.append([found.key, f"{found.code} {found.reason}"])
             lacking |= found.skipped
         else:
-            blocks.append(_digested(found))
+            blocks.append(_digest_block(found))
     return {"blocks": blocks, "unread": unread, "lacking": lacking}
 
 
@@ -325,7 +325,7 @@ def source_of(task: dict[str, Any]) -> Source:
     return open_source(Schema.model_validate(task["schema"]), Path(task["root"]), roots)
 
 
-def _digested(block: Block) -> list[Any]:
+def _digest_block(block: Block) -> list[Any]:
     names = sorted(block.fields)
     digests = np.empty((len(block), len(names)), ">u8")
     for j, name in enumerate(names):

@@ -18,7 +18,7 @@ _WATCH = "_datacheck_watch"  # of a class that looks on
 _ITEM = (1 << 40) - 1  # a datacheck sampler packs the epoch above 40 bits of an index
 
 
-class Pass:
+class ObservedPass:
     """One way through a loader.
 
     Args:
@@ -30,7 +30,7 @@ class Pass:
         self.waiting: deque[Array | None] = deque()  # indices given out, their batch not seen yet; None: they are none
 
 
-class Watch:
+class SamplerObserver:
     """What a loader's sampler gives out, seen on its way to the loader.
 
     Args:
@@ -45,9 +45,9 @@ class Watch:
     def __init__(self, loader: Any) -> None:
         self.why = ""
         self.open = False
-        self._pass: Pass | None = None  # a new one begins when the loop has left the one before
+        self._pass: ObservedPass | None = None  # a new one begins when the loop has left the one before
         self._begun = 0
-        self.facts = _facts(loader)
+        self.facts = _loader_facts(loader)
         sampler = getattr(loader, "batch_sampler", None)
         self._sampler = getattr(loader, "sampler", None) if sampler is None else sampler
         self.plain: Any = type(self._sampler)
@@ -56,14 +56,14 @@ class Watch:
         elif self.plain.__name__ == "_InfiniteConstantSampler":
             self.why = "an iterable dataset has no indices"
         else:
-            self._look_on()
+            self._attach()
 
-    def _look_on(self) -> None:
+    def _attach(self) -> None:
         plain, watch = self.plain, self
 
         def watched(sampler: Any) -> Iterator[Any]:
             indices = iter(plain.__iter__(sampler))
-            return watch._seen(sampler, indices) if watch.open else indices
+            return watch._observe(sampler, indices) if watch.open else indices
 
         def reduced(sampler: Any, protocol: Any) -> Any:
             """Say of what a copy or a pickle is made: the sampler as it was, which nobody looks at."""
@@ -83,13 +83,13 @@ class Watch:
         except Exception:  # noqa: BLE001  a class of one's own may refuse it with any
             self.why = f"batches are ordered by a {plain.__name__}, which cannot be watched"
 
-    def _seen(self, sampler: Any, indices: Iterator[Any]) -> Iterator[Any]:
-        now: Pass | None = None
+    def _observe(self, sampler: Any, indices: Iterator[Any]) -> Iterator[Any]:
+        now: ObservedPass | None = None
         for some in indices:
             if now is None:  # here, not before: a DataLoader with workers calls iter() twice and takes of one only
                 epoch = getattr(sampler, "epoch", None)
                 known = as_whole(epoch)
-                now = Pass(known if known is not None and known >= self._begun else self._begun)
+                now = ObservedPass(known if known is not None and known >= self._begun else self._begun)
                 self._begun = now.number + 1
                 self._pass = now
             if self.open:  # a pass may go on behind the recording
@@ -108,7 +108,7 @@ class Watch:
             self._sampler.__class__ = last.plain
 
 
-def _facts(loader: Any) -> dict[str, Any]:
+def _loader_facts(loader: Any) -> dict[str, Any]:
     found = {name: getattr(loader, name, None) for name in ("batch_size", "num_workers", "drop_last")}
     whole = {name: as_whole(value) for name, value in found.items() if not isinstance(value, bool)}
     found = {name: whole.get(name, value) for name, value in found.items() if whole.get(name, value) is not None}
@@ -132,7 +132,7 @@ def as_indices(said: Any) -> Array | None:
     return np.where(whole > _ITEM, whole & _ITEM, whole) if whole.size and whole.max() > _ITEM else whole
 
 
-class Order:
+class OrderDigest:
     """The order of an epoch's samples, kept as digests.
 
     Args:
@@ -154,7 +154,7 @@ class Order:
         else:
             self.samples += len(indices)
             self._order = digest64(self._order.to_bytes(8, "little") + digest64(indices.data).to_bytes(8, "little"))
-            self._set = (self._set + int(_mixed(indices.view(np.uint64)).sum(dtype=np.uint64))) & _WORD
+            self._set = (self._set + int(_mix_bits(indices.view(np.uint64)).sum(dtype=np.uint64))) & _WORD
         self._inputs = None if inputs is None or self._inputs is None else (self._inputs + inputs) & _WORD
 
     def line(self) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class Order:
         }
 
 
-def _mixed(words: Array) -> Array:
+def _mix_bits(words: Array) -> Array:
     words = (words + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
     return (words ^ (words >> np.uint64(31))) * np.uint64(0x94D049BB133111EB)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from datacheck.repro.recorded import Run
+from datacheck.repro.recorded import RecordedRun
 from datacheck.repro.steps import began, unlike
 
 ORDER = (
@@ -15,22 +15,25 @@ ORDER = (
     "step trace", "evaluations",
 )  # fmt: skip
 
-_BEGUN = ("weights", "optimiser state")
+_INITIAL_PARTS = ("weights", "optimiser state")
 _SCHEDULED = {"lr", "momentum", "betas"}  # which schedules change as they go
-_PARTS = {  # of a capture
+_CAPTURE_PARTS = {  # of a capture
     "code": ("code",), "packages": ("packages", "interpreter"), "native": ("native",),
     "hardware": ("hardware", "blas", "gpu", "container"), "flags": ("torch", "process"), "data": ("data",),
     "seeds": ("rng",),
 }  # fmt: skip
-_TOLD = 3  # things that are not known
-_PATH = 1000  # characters of a name
-_MOST, _LETTERS = 100_000, 16_000_000  # differences of a section that are held; characters of all their names
+_MOST_SHOWN = 3  # things that are not known
+_PATH_CHARS = 1000  # characters of a name
+_MOST_DIFFERENCES, _MOST_CHARS = (
+    100_000,
+    16_000_000,
+)  # differences of a section that are held; characters of all their names
 _LEVELS = 32  # of a value that is shown
 _ABSENT = object()
 
 
 @dataclass(frozen=True)
-class Difference:
+class RunDifference:
     """One thing that is not the same in both runs.
 
     Args:
@@ -56,7 +59,7 @@ class Section:
     """
 
     name: str
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[RunDifference] = field(default_factory=list)
     unknown: str = ""
     note: str = ""
     step: int | None = None
@@ -65,7 +68,7 @@ class Section:
         return bool(self.differences)
 
 
-def json_differences(a: Any, b: Any, name: str = "") -> Iterator[Difference]:
+def json_differences(a: Any, b: Any, name: str = "") -> Iterator[RunDifference]:
     """Yield where two JSON values differ, named by their path (``torch.num_threads``), in name order."""
     left = [iter([(a, b, name)])]  # no recursion: a file may be nested as deep as it likes
     while left:
@@ -79,31 +82,31 @@ def json_differences(a: Any, b: Any, name: str = "") -> Iterator[Difference]:
         elif isinstance(one, list) and isinstance(other, list):
             left.append(_items(one, other, path))
         elif type(one) is not type(other) or one != other:
-            yield Difference(path, _flat(one), _flat(other))
+            yield RunDifference(path, _shallow_value(one), _shallow_value(other))
 
 
 _Pairs = Iterator[tuple[Any, Any, str]]  # values of both and their path, made one by one: there may be millions
 
 
 def _entries(one: Mapping[str, Any], other: Mapping[str, Any], path: str) -> _Pairs:
-    return ((one.get(k, _ABSENT), other.get(k, _ABSENT), _below(path, k)) for k in sorted({*one, *other}))
+    return ((one.get(k, _ABSENT), other.get(k, _ABSENT), _child_path(path, k)) for k in sorted({*one, *other}))
 
 
 def _items(one: list[Any], other: list[Any], path: str) -> _Pairs:
     pairs = enumerate(itertools.zip_longest(one, other, fillvalue=_ABSENT))
-    return ((x, y, _short(f"{path}[{i}]")) for i, (x, y) in pairs)
+    return ((x, y, _shorten_path(f"{path}[{i}]")) for i, (x, y) in pairs)
 
 
-def _below(path: str, key: Any) -> str:
-    return _short(f"{path}.{key}" if path else str(key))
+def _child_path(path: str, key: Any) -> str:
+    return _shorten_path(f"{path}.{key}" if path else str(key))
 
 
-def _short(path: str) -> str:
+def _shorten_path(path: str) -> str:
     """Return a path as long as somebody may look at: there are as many as values, and a file makes them long."""
-    return path if len(path) <= _PATH else f"{path[: _PATH // 2]}...{path[-_PATH // 4 :]}"
+    return path if len(path) <= _PATH_CHARS else f"{path[: _PATH_CHARS // 2]}...{path[-_PATH_CHARS // 4 :]}"
 
 
-def _flat(value: Any) -> Any:
+def _shallow_value(value: Any) -> Any:
     """Return a value that can be written: one that is nested deeper than `_LEVELS` is only told."""
     level = [value]
     for _ in range(_LEVELS):
@@ -114,28 +117,28 @@ def _flat(value: Any) -> Any:
     return f"nested deeper than {_LEVELS} levels"
 
 
-def _few(found: Iterable[Difference], section: str, ignore: Sequence[str]) -> Iterator[Difference]:
+def _limit_differences(found: Iterable[RunDifference], section: str, ignore: Sequence[str]) -> Iterator[RunDifference]:
     """Yield as many differences as a section holds: each has a path of its own, of which a file makes each long."""
-    room = _LETTERS
+    room = _MOST_CHARS
     counted = (one for one in found if not _ignored(section, one.name, ignore))
-    for one in itertools.islice(counted, _MOST):
+    for one in itertools.islice(counted, _MOST_DIFFERENCES):
         room -= len(one.name)
         if room < 0:
             return
         yield one
 
 
-def of_start(a: Run, b: Run, ignore: Sequence[str] = ()) -> list[Section]:
+def start_sections(a: RecordedRun, b: RecordedRun, ignore: Sequence[str] = ()) -> list[Section]:
     """Return the sections from config to seeds, and the initial weights.
 
     Args:
         a, b: the runs.
         ignore: names that are left out, with all below them ("config.out").
     """
-    captured = _captured(a, b)
+    captured = _environment_sections(a, b)
     for section in captured:
         section.differences = [one for one in section.differences if not _ignored(section.name, one.name, ignore)]
-    return [_config(a, b, ignore), *captured, _weights(a, b, ignore)]
+    return [_config_section(a, b, ignore), *captured, _weights_section(a, b, ignore)]
 
 
 def _ignored(section: str, name: str, ignore: Sequence[str]) -> bool:
@@ -144,41 +147,41 @@ def _ignored(section: str, name: str, ignore: Sequence[str]) -> bool:
     )
 
 
-def _captured(a: Run, b: Run) -> list[Section]:
+def _environment_sections(a: RecordedRun, b: RecordedRun) -> list[Section]:
     """Return the sections of the environment; what cannot change a result by itself is only noted."""
     from datacheck.repro.captures import differences as of_captures  # noqa: PLC0415  it loads much
 
-    sections = {name: Section(name) for name in _PARTS}
+    sections = {name: Section(name) for name in _CAPTURE_PARTS}
     if not (a.environment and b.environment):
         which = " and ".join(name for name, run in (("A", a), ("B", b)) if not run.environment)
-        return [Section(name, unknown=f"not captured in {which}") for name in _PARTS]
+        return [Section(name, unknown=f"not captured in {which}") for name in _CAPTURE_PARTS]
     try:
         found = of_captures(a.environment, b.environment)
     except Exception as error:  # noqa: BLE001  a file that nobody here wrote may hold anything
-        return [Section(name, unknown=f"{type(error).__name__} in the captures") for name in _PARTS]
+        return [Section(name, unknown=f"{type(error).__name__} in the captures") for name in _CAPTURE_PARTS]
     for one in found:
         section = sections["seeds" if one.section == "rng" else "code" if one.section == "git" else one.section]
         if one.section == "git" or (one.section == "packages" and not _loaded(one.name, a, b)):
             section.note = "the repository differs" if one.section == "git" else "packages differ that were not loaded"
         else:
-            section.differences.append(Difference(one.name, _flat(one.a), _flat(one.b)))
-    if apart := _apart(a, b):
+            section.differences.append(RunDifference(one.name, _shallow_value(one.a), _shallow_value(one.b)))
+    if apart := _start_mismatch(a, b):
         sections["seeds"] = Section("seeds", unknown=apart)
     for section in sections.values():
         section.note = "" if section.differences else section.note
         if not section and not section.unknown:
-            _doubt(section, a.environment, b.environment)
+            _note_unknown(section, a.environment, b.environment)
     return list(sections.values())
 
 
-def _doubt(section: Section, a: Mapping[str, Any], b: Mapping[str, Any]) -> None:
+def _note_unknown(section: Section, a: Mapping[str, Any], b: Mapping[str, Any]) -> None:
     """Say of a section without a difference what neither run knows; it is not the same for that."""
     unknown: list[str] = []
     known = 0
-    for part in _PARTS[section.name]:
+    for part in _CAPTURE_PARTS[section.name]:
         one, other = a.get(part), b.get(part)
         if not (isinstance(one, Mapping) and isinstance(other, Mapping)) or "missing" in one:
-            unknown.append(f"{part}: {_why(one)}")
+            unknown.append(f"{part}: {_missing_reason(one)}")
             continue
         for name in sorted({*one} & {*other}):
             value = one[name]
@@ -187,37 +190,37 @@ def _doubt(section: Section, a: Mapping[str, Any], b: Mapping[str, Any]) -> None
                 unknown += [] if fine else [f"{name}: not seeded"]
             else:
                 fine = value != "missing" and not (isinstance(value, Mapping) and "missing" in value)
-                unknown += [] if fine else [f"{name}: {_why(value)}"]
+                unknown += [] if fine else [f"{name}: {_missing_reason(value)}"]
             known += fine
-    more = f", and {len(unknown) - _TOLD:,} more" if len(unknown) > _TOLD else ""
-    said = "; ".join(unknown[:_TOLD]) + more
+    more = f", and {len(unknown) - _MOST_SHOWN:,} more" if len(unknown) > _MOST_SHOWN else ""
+    said = "; ".join(unknown[:_MOST_SHOWN]) + more
     if not known:
         section.unknown = said or "nothing of it is in either run"
     elif said and section.name != "seeds":  # generators that nobody seeded are the rule
         section.note = "; ".join(filter(None, (section.note, f"not known in either: {said}")))
 
 
-def _why(value: Any) -> str:
+def _missing_reason(value: Any) -> str:
     why = value.get("missing") if isinstance(value, Mapping) else None
     return why if isinstance(why, str) else "not captured"
 
 
-def _loaded(name: str, a: Run, b: Run) -> bool:
+def _loaded(name: str, a: RecordedRun, b: RecordedRun) -> bool:
     """Tell whether a package was loaded in either run; what is no package counts as loaded."""
     said = [run.environment.get("packages", {}).get(name) for run in (a, b)]
     known = [one["loaded"] for one in said if isinstance(one, dict) and "loaded" in one]
     return any(known) or not known
 
 
-def _config(a: Run, b: Run, ignore: Sequence[str]) -> Section:
+def _config_section(a: RecordedRun, b: RecordedRun, ignore: Sequence[str]) -> Section:
     """Return the section of what was asked for: the configuration, or the command line where one run has none."""
-    apart = bool(_apart(a, b))
-    one, other = _asked(a, apart=apart), _asked(b, apart=apart)
+    apart = bool(_start_mismatch(a, b))
+    one, other = _requested_config(a, apart=apart), _requested_config(b, apart=apart)
     main = next((name for name in ("config", "command") if name in one and name in other), "")
     unsaid = {"config", "command"} - {main} | ({"loader"} if not (a.loaders and b.loaders) else set())
     names = [name for name in {**one, **other} if name not in unsaid]
     mine, theirs = ({name: side[name] for name in names if name in side} for side in (one, other))
-    section = Section("config", list(_few(json_differences(mine, theirs), "config", ignore)))
+    section = Section("config", list(_limit_differences(json_differences(mine, theirs), "config", ignore)))
     if not main:
         section.unknown = "no configuration and no command line that both have recorded"
     elif "config" in {*one} ^ {*other} and not section:
@@ -225,28 +228,28 @@ def _config(a: Run, b: Run, ignore: Sequence[str]) -> Section:
     return section
 
 
-def _asked(run: Run, *, apart: bool) -> dict[str, Any]:
+def _requested_config(run: RecordedRun, *, apart: bool) -> dict[str, Any]:
     """Return what the run was asked to do; the command line, which often names the run, is the last resort."""
     process = run.environment.get("process")
     known = {
         "config": run.config,
         "ranks": run.world,
-        "optimizer": _settings(run, apart=apart),
-        "kind of optimizer": _starts(run, "kinds"),
+        "optimizer": _optimizer_settings(run, apart=apart),
+        "kind of optimizer": _start_value(run, "kinds"),
         "loader": [{name: value for name, value in line.items() if name != "kind"} for line in run.loaders],
         "command": process.get("argv") if isinstance(process, Mapping) else None,
     }
     return {name: value for name, value in known.items() if value is not None}
 
 
-def _starts(run: Run, name: str) -> Any:
+def _start_value(run: RecordedRun, name: str) -> Any:
     """Return what the first line of the lowest rank says."""
     return run.starts[min(run.starts)].get(name) if run.starts else None
 
 
-def _settings(run: Run, *, apart: bool) -> Any:
+def _optimizer_settings(run: RecordedRun, *, apart: bool) -> Any:
     """Return what the optimizers began with; of runs that began at other steps without what a schedule changes."""
-    groups = _starts(run, "hyper")
+    groups = _start_value(run, "hyper")
     if not apart or not isinstance(groups, list):
         return groups
     return [
@@ -255,46 +258,48 @@ def _settings(run: Run, *, apart: bool) -> Any:
     ]
 
 
-def _apart(a: Run, b: Run, rank: int | None = None) -> str:
+def _start_mismatch(a: RecordedRun, b: RecordedRun, rank: int | None = None) -> str:
     """Say that a rank, or the lowest that both have, began at other steps: what it began with is not comparable."""
     rank = min({*a.traces} & {*b.traces}, default=0) if rank is None else rank
     here, there = began(a, rank), began(b, rank)
     return f"began at step {here:,} in A and {there:,} in B" if here != there else ""
 
 
-def _weights(a: Run, b: Run, ignore: Sequence[str]) -> Section:
+def _weights_section(a: RecordedRun, b: RecordedRun, ignore: Sequence[str]) -> Section:
     """Return the section of the initial weights, of all ranks that both have."""
     section, unknown = Section("initial weights"), list[str]()
     ranks = sorted({*a.traces} & {*b.traces})
     several = len(ranks) > 1
-    found = (one for rank in ranks for one in _of_rank(a, b, rank, unknown, several=several))
-    section.differences = [*_few(found, section.name, ignore)]
+    found = (one for rank in ranks for one in _rank_differences(a, b, rank, unknown, several=several))
+    section.differences = [*_limit_differences(found, section.name, ignore)]
     said = "; ".join([*dict.fromkeys(unknown)][:2])
-    if not section and len(unknown) == len(ranks) * len(_BEGUN):
+    if not section and len(unknown) == len(ranks) * len(_INITIAL_PARTS):
         section.unknown = said or "no rank that both have"
     elif not section:
         section.note = said
     return section
 
 
-def _of_rank(a: Run, b: Run, rank: int, unknown: list[str], *, several: bool) -> Iterator[Difference]:
+def _rank_differences(
+    a: RecordedRun, b: RecordedRun, rank: int, unknown: list[str], *, several: bool
+) -> Iterator[RunDifference]:
     """Yield what differs of what a rank began with; add why some of it could not be compared to `unknown`."""
-    one, other = _begun(a, rank), _begun(b, rank)
+    one, other = _initial_state(a, rank), _initial_state(b, rank)
     whose = f" of rank {rank}" if several else ""
-    for what in _BEGUN:
-        if apart := _apart(a, b, rank):
+    for what in _INITIAL_PARTS:
+        if apart := _start_mismatch(a, b, rank):
             unknown.append(apart)
         elif what not in one or what not in other:
             where = "" if what not in one and what not in other else " in A" if what in other else " in B"
             unknown.append(f"{what}{whose} not recorded{where}")
         else:
-            yield from _held(one[what], other[what], f"{what}{whose}", unknown)
+            yield from _digest_differences(one[what], other[what], f"{what}{whose}", unknown)
 
 
-def _held(one: Any, other: Any, name: str, unknown: list[str]) -> Iterator[Difference]:
+def _digest_differences(one: Any, other: Any, name: str, unknown: list[str]) -> Iterator[RunDifference]:
     """Yield what differs of digests; add why some of them could not be compared to `unknown`."""
     unsure = False
-    for pair in itertools.islice(json_differences(one, other, name), _MOST):
+    for pair in itertools.islice(json_differences(one, other, name), _MOST_DIFFERENCES):
         if unlike(pair.a, pair.b):
             unsure = True
         else:
@@ -303,19 +308,19 @@ def _held(one: Any, other: Any, name: str, unknown: list[str]) -> Iterator[Diffe
         unknown.append(f"{name} digested on a device in one run and in main memory in the other")
 
 
-def weights_equal(a: Run, b: Run, rank: int) -> bool | None:
+def weights_equal(a: RecordedRun, b: RecordedRun, rank: int) -> bool | None:
     """Tell whether a rank began with equal weights and optimiser states in both runs; None: that is not known."""
-    one, other = _begun(a, rank), _begun(b, rank)
-    if _apart(a, b, rank):
+    one, other = _initial_state(a, rank), _initial_state(b, rank)
+    if _start_mismatch(a, b, rank):
         return None
     unknown: list[str] = []
     both = {*one} & {*other}
-    if any(True for what in both for _ in _held(one[what], other[what], what, unknown)):
+    if any(True for what in both for _ in _digest_differences(one[what], other[what], what, unknown)):
         return False
     return True if "weights" in both and not unknown else None
 
 
-def _begun(run: Run, rank: int) -> dict[str, Any]:
+def _initial_state(run: RecordedRun, rank: int) -> dict[str, Any]:
     start = run.starts.get(rank, {})
     known = {"weights": start.get("weights"), "optimiser state": start.get("optimizer")}
     return {name: value for name, value in known.items() if value}

@@ -12,18 +12,21 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import UsageError
-from datacheck.repro.recorded import Line, Run, Trace, plain
+from datacheck.repro.recorded import Line, RecordedRun, Trace, is_flat
 from datacheck.repro.tensors import FOLDED
 
 CAUSES = ("indices", "input", "loss", "grads", "updates", "lr", "params", "optimizer", "scale")  # within a step
 _HIGHEST = (1 << 64) - 1
 _RANDOM, _EPOCHS, _DIGEST = 64, 1_000_000, 1_000  # generators and epochs of a rank; characters of an epoch's digest
 _DIGESTS = ("input", "grads", "params", "optimizer")
-_OF_MODELS, _OF_SCRIPTS = ("torch", "cuda"), ("python", "numpy")  # generators, by who draws from them as a rule
+_MODEL_GENERATORS, _SCRIPT_GENERATORS = (
+    ("torch", "cuda"),
+    ("python", "numpy"),
+)  # generators, by who draws from them as a rule
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnDivergence:
     """Where one column parts.
 
     Args:
@@ -50,7 +53,7 @@ class Column:
 
 
 @dataclass
-class Parting:
+class Divergence:
     """What the traces of one rank show.
 
     Args:
@@ -75,7 +78,7 @@ class Parting:
     first: int | None = None
     last: dict[str, int] = field(default_factory=dict)
     only: dict[str, int] = field(default_factory=lambda: {"A": 0, "B": 0})
-    columns: list[Column] = field(default_factory=list)
+    columns: list[ColumnDivergence] = field(default_factory=list)
     equal: dict[str, int] = field(default_factory=dict)
     begun: dict[int, int] = field(default_factory=dict)
     unlike: set[str] = field(default_factory=set)
@@ -116,7 +119,7 @@ class Parting:
                 self.equal[name] = step
             else:
                 self._parted.add(name)
-                self.columns.append(Column(name, step, self.equal.get(name), x, y, self.rank, epoch))
+                self.columns.append(ColumnDivergence(name, step, self.equal.get(name), x, y, self.rank, epoch))
 
     def _count(self, generators: Iterable[str]) -> None:
         self._random.update(generators)
@@ -129,18 +132,18 @@ class Parting:
         count, at = self.unequal[name]
         return count, self.compared - at + 1
 
-    def column(self, name: str) -> Column | None:
+    def column(self, name: str) -> ColumnDivergence | None:
         """Return where a column parts."""
         return next((one for one in self.columns if one.name == name), None)
 
 
-def began(run: Run, rank: int) -> int:
+def began(run: RecordedRun, rank: int) -> int:
     """Return the number of a rank's first step, which is not 0 where the run went on from a checkpoint."""
     first = run.starts.get(rank, {}).get("first")
     return first if type(first) is int and first > 0 else 0
 
 
-def compare_steps(a: Trace, b: Trace, rank: int, *, since: int = 0) -> Parting:
+def compare_steps(a: Trace, b: Trace, rank: int, *, since: int = 0) -> Divergence:
     """Return where the traces of a rank part; they are read line by line, whatever their length.
 
     Args:
@@ -148,8 +151,8 @@ def compare_steps(a: Trace, b: Trace, rank: int, *, since: int = 0) -> Parting:
         rank: whose they are.
         since: the step at which the later of both began; what the other has before it is not counted.
     """
-    found = Parting(rank)
-    for one, other in _paired(a, b):
+    found = Divergence(rank)
+    for one, other in _align_steps(a, b):
         if one is not None and other is not None:
             found.take(one, other)
         elif (one or other or {})["step"] >= since:
@@ -161,9 +164,9 @@ def compare_steps(a: Trace, b: Trace, rank: int, *, since: int = 0) -> Parting:
     return found
 
 
-def _paired(a: Trace, b: Trace) -> Iterator[tuple[Line | None, Line | None]]:
+def _align_steps(a: Trace, b: Trace) -> Iterator[tuple[Line | None, Line | None]]:
     """Yield the lines of equal steps together; a step that only one has beside None."""
-    left, right = _rising(a), _rising(b)
+    left, right = _increasing_steps(a), _increasing_steps(b)
     one, other = next(left, None), next(right, None)
     while one is not None or other is not None:
         if other is None or (one is not None and one["step"] < other["step"]):
@@ -177,7 +180,7 @@ def _paired(a: Trace, b: Trace) -> Iterator[tuple[Line | None, Line | None]]:
             one, other = next(left, None), next(right, None)
 
 
-def _rising(trace: Trace) -> Iterator[Line]:
+def _increasing_steps(trace: Trace) -> Iterator[Line]:
     """Yield the lines of steps without those whose numbers are damaged: one that is too high would hide the rest."""
     numbers = array("Q", (min(line["step"], _HIGHEST) for line in trace.of("step")))
     kept = _longest_rise(numbers)
@@ -215,11 +218,11 @@ def _longest_rise(numbers: array[int]) -> bytearray | None:
 def _values(one: Line, other: Line) -> Iterator[tuple[str, Any, Any]]:
     for name in (*CAUSES, "grad_norm"):
         x, y = one.get(name), other.get(name)
-        if x is not None and y is not None and plain(x) and plain(y):
+        if x is not None and y is not None and is_flat(x) and is_flat(y):
             yield name, x, y
     x, y = one.get("random"), other.get("random")
     if isinstance(x, dict) and isinstance(y, dict):
-        names = (name for name in sorted({*x} & {*y}) if plain(x[name]) and plain(y[name]))
+        names = (name for name in sorted({*x} & {*y}) if is_flat(x[name]) and is_flat(y[name]))
         yield from ((f"random {name}", x[name], y[name]) for name in names)
 
 
@@ -231,10 +234,12 @@ def unlike(one: Any, other: Any) -> bool:
     """
     if not (isinstance(one, str) and isinstance(other, str)):
         return False
-    return any(_folded(x) != _folded(y) for x, y in zip(one.split(" "), other.split(" "), strict=False))
+    return any(
+        _is_device_digest(x) != _is_device_digest(y) for x, y in zip(one.split(" "), other.split(" "), strict=False)
+    )
 
 
-def _folded(digest: str) -> bool:
+def _is_device_digest(digest: str) -> bool:
     return digest.startswith(FOLDED) and len(digest) == 17
 
 
@@ -254,23 +259,23 @@ def _same_epochs(a: Trace, b: Trace, what: str) -> Iterator[int]:
 # ------------------------------------------------------------------------------------------ what it means
 
 
-def leading(parting: Parting) -> Column | None:
+def first_column(parting: Divergence) -> ColumnDivergence | None:
     """Return the column that parts first; a norm or a random state only where nothing else does."""
     causes = [column for column in parting.columns if column.name in CAUSES]
     norms = [column for column in parting.columns if column.name == "grad_norm"]
     return next(iter([*causes, *norms]), None)
 
 
-def meaning(parting: Parting, column: Column, *, weights_equal: bool | None) -> str:
+def meaning(parting: Divergence, column: ColumnDivergence, *, weights_equal: bool | None) -> str:
     """Return in one sentence what it means that this column parts first.
 
     Args:
         parting: of the rank.
-        column: of `leading`.
+        column: of `first_column`.
         weights_equal: whether the rank began with equal weights and optimiser states; None: that is not known.
     """
     told = {
-        "indices": _of_indices, "input": _of_input, "lr": _of_settings, "scale": _of_settings, "updates": _of_updates,
+        "indices": _explain_indices, "input": _explain_input, "lr": _explain_settings, "scale": _explain_settings, "updates": _explain_updates,
     }  # fmt: skip
     if column.name in told:
         return told[column.name](parting, column)
@@ -279,16 +284,16 @@ def meaning(parting: Parting, column: Column, *, weights_equal: bool | None) -> 
             "only the gradient norm that is reported differs: its sum depends on the number of threads; what was "
             "trained is equal as far as it was digested"
         )
-    return _of_arithmetic(parting, column, weights_equal=weights_equal)
+    return _explain_arithmetic(parting, column, weights_equal=weights_equal)
 
 
-def _of_indices(parting: Parting, column: Column) -> str:
+def _explain_indices(parting: Divergence, column: ColumnDivergence) -> str:
     if column.epoch in {*parting.shuffled, *parting.permuted}:
         return "the order of samples differs, the samples of the epoch are the same: sampler, seed or epoch"
     return "other samples are drawn: sampler, seed, epoch, or the set of samples"
 
 
-def _of_input(parting: Parting, column: Column) -> str:
+def _explain_input(parting: Divergence, column: ColumnDivergence) -> str:
     same = "indices" in parting.equal and parting.equal["indices"] >= column.step
     if column.epoch in parting.shuffled:
         which = "index i stands for another sample, as where files are taken as os.listdir gives them"
@@ -309,18 +314,18 @@ def _of_input(parting: Parting, column: Column) -> str:
     return said
 
 
-def _of_settings(parting: Parting, column: Column) -> str:
+def _explain_settings(parting: Divergence, column: ColumnDivergence) -> str:
     del parting
     what = "the learning rate differs: schedule" if column.name == "lr" else "the loss scale differs: AMP"
     return f"{what} or its settings"
 
 
-def _of_updates(parting: Parting, column: Column) -> str:
+def _explain_updates(parting: Divergence, column: ColumnDivergence) -> str:
     del parting, column
     return "an update was skipped in one of them: AMP, or accumulation"
 
 
-def _of_arithmetic(parting: Parting, column: Column, *, weights_equal: bool | None) -> str:
+def _explain_arithmetic(parting: Divergence, column: ColumnDivergence, *, weights_equal: bool | None) -> str:
     """Return the sentence where nothing parts before what is computed; what was not recorded is not called equal."""
     step, first = column.step, parting.first or 0
     known = parting.equal.get("params", first - 1 if weights_equal else None)
@@ -347,14 +352,14 @@ def _of_arithmetic(parting: Parting, column: Column, *, weights_equal: bool | No
     return f"{equal}, {where} gives another result{last}{also}"
 
 
-def _causes(parting: Parting, step: int, *, seen: bool) -> tuple[str, str, str]:
+def _causes(parting: Divergence, step: int, *, seen: bool) -> tuple[str, str, str]:
     """Return what may make another result of equal weights: as a list that goes on, as a whole one, and what else."""
     parted = {one.name.removeprefix("random ") for one in parting.columns if one.step <= step}
     loss = parting.equal.get("loss", -1) >= step  # nothing that counts was drawn otherwise then
-    drawn = [name for name in _OF_MODELS if name in parted and not loss]
+    drawn = [name for name in _MODEL_GENERATORS if name in parted and not loss]
     sign = f"; random states differ ({', '.join(drawn)}): " if drawn else ": "
     what = [*(() if seen else ("data",)), *(("dropout", "other draws") if drawn else ("a kernel", "a flag"))]
-    others = [name for name in _OF_SCRIPTS if name in parted and not drawn]
+    others = [name for name in _SCRIPT_GENERATORS if name in parted and not drawn]
     also = f", or draws from {' and '.join(others)} (other states)" if others else ""
     return sign + ", ".join(what), sign + (" or " if seen else ", ").join(what), also
 
@@ -363,7 +368,7 @@ def _at(step: int, first: int) -> str:
     return "the start" if step < first else f"step {step}"
 
 
-def pairs(a: Run, b: Run) -> list[Parting]:
+def compare_ranks(a: RecordedRun, b: RecordedRun) -> list[Divergence]:
     """Return what each rank shows that both runs have."""
     ranks = sorted({*a.traces} & {*b.traces})
     since = {rank: max(began(a, rank), began(b, rank)) for rank in ranks}

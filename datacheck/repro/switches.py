@@ -46,7 +46,7 @@ class Switch:
         return _VARIABLE.fullmatch(self.name) is not None
 
 
-def turn_caches(words: Sequence[str]) -> list[str]:
+def toggle_caches(words: Sequence[str]) -> list[str]:
     """Return a command line in which each word about a cache that is on or off is turned to the other.
 
     Notes:
@@ -58,11 +58,11 @@ def turn_caches(words: Sequence[str]) -> list[str]:
     while at < len(found):
         name, equals, value = found[at].partition("=")
         if _CACHE.search(name) and equals and value.lower() in _OTHER:
-            found[at] = f"{name}={_turned(value)}"
+            found[at] = f"{name}={_toggled(value)}"
         elif _CACHE.search(name) and name.startswith("-") and not equals:
             behind = found[at + 1] if at + 1 < len(found) else "-"
             if behind.lower() in _OTHER:
-                found[at + 1] = _turned(behind)
+                found[at + 1] = _toggled(behind)
             elif behind.startswith("-"):
                 del found[at]
                 continue
@@ -70,19 +70,19 @@ def turn_caches(words: Sequence[str]) -> list[str]:
     return found
 
 
-def _turned(value: str) -> str:
+def _toggled(value: str) -> str:
     other = _OTHER[value.lower()]
     return other.upper() if value.isupper() else other.capitalize() if value[0].isupper() else other
 
 
-def settle(words: list[str], environment: dict[str, str], switch: Switch, value: str) -> None:
+def set_word(words: list[str], environment: dict[str, str], switch: Switch, value: str) -> None:
     """Give a variable, or a word of the command line, its value; what is empty is not there."""
     if switch.variable:
         environment.pop(switch.name, None)
         if value:
             environment[switch.name] = value
         return
-    at = place_of(words, switch.name)
+    at = find_word(words, switch.name)
     if at is None:
         words += [f"{switch.name}={value}"] * bool(value)
     elif "=" in words[at]:
@@ -91,7 +91,7 @@ def settle(words: list[str], environment: dict[str, str], switch: Switch, value:
         words[at : at + 2] = [words[at], value] * bool(value)
 
 
-def place_of(words: Sequence[str], name: str) -> int | None:
+def find_word(words: Sequence[str], name: str) -> int | None:
     """Return where ``name=value`` stands, or ``--name value``."""
     for at, word in enumerate(words):
         if word.startswith(f"{name}=") or (name.startswith("-") and word == name and at + 1 < len(words)):
@@ -100,11 +100,11 @@ def place_of(words: Sequence[str], name: str) -> int | None:
 
 
 _GPU = "no GPU that PyTorch can use is here"
-_SOME_WORKERS = 2
+_TRIED_WORKERS = 2
 
 
 @dataclass(frozen=True)
-class Flip:
+class TorchSwitch:
     """A switch of PyTorch.
 
     Args:
@@ -122,7 +122,7 @@ class Flip:
     gpu: bool = False
 
 
-def _attribute(name: str, path: str) -> Flip:
+def _attribute(name: str, path: str) -> TorchSwitch:
     *above, last = path.split(".")
 
     def holder(torch: Any) -> Any:
@@ -130,7 +130,7 @@ def _attribute(name: str, path: str) -> Flip:
             torch = getattr(torch, part)
         return torch
 
-    return Flip(
+    return TorchSwitch(
         name, lambda torch: getattr(holder(torch), last), lambda torch, value: setattr(holder(torch), last, value),
         lambda value: not value, gpu=True,
     )  # fmt: skip
@@ -150,21 +150,21 @@ def _write_attention(torch: Any, value: str) -> None:
     torch.backends.cuda.enable_math_sdp(True)  # noqa: FBT003  PyTorch's
 
 
-FLIPS = {
+TORCH_SWITCHES = {
     flip.name: flip
     for flip in (
         _attribute("cudnn.benchmark", "backends.cudnn.benchmark"),
         _attribute("cudnn.allow_tf32", "backends.cudnn.allow_tf32"),
         _attribute("matmul.allow_tf32", "backends.cuda.matmul.allow_tf32"),
-        Flip(
+        TorchSwitch(
             "deterministic", lambda torch: torch.are_deterministic_algorithms_enabled(),
             lambda torch, value: torch.use_deterministic_algorithms(value, warn_only=value), lambda value: not value,
         ),
-        Flip(
+        TorchSwitch(
             "attention", _read_attention, _write_attention,
             lambda value: "math" if value != "math" else "fast kernels",
         ),
-        Flip(
+        TorchSwitch(
             "threads", lambda torch: torch.get_num_threads(), lambda torch, value: torch.set_num_threads(value),
             lambda value: 1 if value > 1 else 2,
         ),
@@ -172,13 +172,13 @@ FLIPS = {
 }  # fmt: skip
 WORKERS = "workers"
 CACHE = "cache"  # words of the command line
-NAMES = (*FLIPS, WORKERS, CACHE)
+NAMES = (*TORCH_SWITCHES, WORKERS, CACHE)
 
 
 def values(torch: Any) -> dict[str, Any]:
     """Return what each switch is now; {"missing": "why"} of one that cannot be turned here."""
     found: dict[str, Any] = {}
-    for flip in FLIPS.values():
+    for flip in TORCH_SWITCHES.values():
         if flip.gpu and not torch.cuda.is_available():
             found[flip.name] = {"missing": _GPU}
             continue
@@ -189,17 +189,17 @@ def values(torch: Any) -> dict[str, Any]:
     return found
 
 
-def turned(name: str, value: Any) -> Any:
+def tried_value(name: str, value: Any) -> Any:
     """Return the value that is tried of a switch that has this one."""
     if name == WORKERS:
-        return 0 if any(value) else _SOME_WORKERS
-    return FLIPS[name].turn(value)
+        return 0 if any(value) else _TRIED_WORKERS
+    return TORCH_SWITCHES[name].turn(value)
 
 
 def apply(torch: Any, name: str, value: Any) -> None:
-    """Set a switch of `FLIPS`, where it is not so yet: scripts and trainers set their own."""
-    if FLIPS[name].read(torch) != value:
-        FLIPS[name].write(torch, value)
+    """Set a switch of `TORCH_SWITCHES`, where it is not so yet: scripts and trainers set their own."""
+    if TORCH_SWITCHES[name].read(torch) != value:
+        TORCH_SWITCHES[name].write(torch, value)
 
 
 def with_workers(options: dict[str, Any], count: int) -> None:

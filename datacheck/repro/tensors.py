@@ -119,7 +119,7 @@ def _signed(word: int) -> int:
     return (word & MASK) - (1 << 64 if word & (1 << 63) else 0)
 
 
-def parts(value: Any, name: str = "", within: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
+def batch_leaves(value: Any, name: str = "", within: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Yield the leaves of a batch with their names, in an order that depends on the batch alone.
 
     Args:
@@ -139,10 +139,10 @@ def parts(value: Any, name: str = "", within: tuple[int, ...] = ()) -> Iterator[
     held = _attributes(value)
     if isinstance(held, Mapping):
         for key in sorted(held, key=lambda key: (str(key), type(key).__qualname__)):  # 1 and "1" stand apart
-            yield from parts(held[key], f"{name}.{key}", within)
+            yield from batch_leaves(held[key], f"{name}.{key}", within)
     elif isinstance(held, Sequence) and not isinstance(held, str | bytes):
         for i, item in enumerate(held):
-            yield from parts(item, f"{name}[{i}]", within)
+            yield from batch_leaves(item, f"{name}[{i}]", within)
     else:
         yield name, held
 
@@ -151,14 +151,14 @@ def _attributes(value: Any) -> Any:
     """Return the attributes of what is a dataclass or another plain object; anything else as it is."""
     if isinstance(value, type | Mapping | Sequence) or callable(value):
         return value
-    if (shown := _shown(value)) is not None:
+    if (shown := _exposed_array(value)) is not None:
         return shown
     if dataclasses.is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     return getattr(value, "__dict__", None) or value
 
 
-def _shown(value: Any) -> dict[str, Any] | None:
+def _exposed_array(value: Any) -> dict[str, Any] | None:
     """Return the array that an object shows NumPy, of an image with what its numbers stand for; None: it shows none."""
     if isinstance(value, np.generic) or not hasattr(type(value), "__array_interface__"):
         return None
@@ -195,13 +195,15 @@ class Digest:
     def add_tensor(self, name: str, tensor: Any) -> None:
         """Take one tensor of any layout, dtype and device; of one that holds no values its type."""
         try:
-            found = [(part, one, in_memory(one) if is_near(one) else folded(one)) for part, one in _strided(tensor)]
+            found = [
+                (part, one, in_memory(one) if in_main_memory(one) else folded(one)) for part, one in _strided(tensor)
+            ]
         except NO_VALUES:
             found = []
             self._take(f"{name}\0{type(tensor).__qualname__}\0{shape_of(tensor)}\0".encode())
             self.opaque.add(type(tensor).__qualname__)
         for part, held, data in found:
-            self._folded = self._folded or not is_near(held)
+            self._folded = self._folded or not in_main_memory(held)
             self._update(f"{name}{part}", str(held.dtype), tuple(held.shape), data)
 
     def _update(self, name: str, dtype: str, shape: Sequence[int], data: Any) -> None:
@@ -216,7 +218,7 @@ class Digest:
 
     def text(self) -> str:
         """Return 16 hex digits, with an ``f`` in front where a tensor was folded on its device."""
-        words = _fetched([held for held in self._waiting if hasattr(held, "untyped_storage")])
+        words = _fetch_folded([held for held in self._waiting if hasattr(held, "untyped_storage")])
         for held in self._waiting:
             self._hasher.update(next(words) if hasattr(held, "untyped_storage") else held)
         self._waiting.clear()
@@ -297,7 +299,7 @@ def _pieces(tensor: Any) -> list[tuple[str, Any]]:
     return [(".indices", sparse.indices()), (".values", sparse.values())]
 
 
-def is_near(tensor: Any) -> bool:
+def in_main_memory(tensor: Any) -> bool:
     """Tell whether a tensor lies in main memory."""
     return bool(tensor.device.type == "cpu")
 
@@ -338,10 +340,10 @@ def folded(tensor: Any) -> Any:
 
 def fold(tensor: Any) -> int:
     """Return 64 bits of a tensor (`folded`), when its device is done."""
-    return int.from_bytes(next(_fetched([folded(tensor)])), "little")
+    return int.from_bytes(next(_fetch_folded([folded(tensor)])), "little")
 
 
-def _fetched(totals: Sequence[Any]) -> Iterator[bytes]:
+def _fetch_folded(totals: Sequence[Any]) -> Iterator[bytes]:
     """Yield what tensors were folded to, fetched at once: each fetch waits until the device is done."""
     if totals:
         together = require("torch", "torch").stack([one.to(totals[0].device) for one in totals])
@@ -384,7 +386,7 @@ def digest_state(optimizer: Any) -> str:
     """Return the digest of what an optimiser remembers of its parameters."""
     digest = Digest()
     for i, parameter in enumerate(parameters_of(optimizer)):
-        for name, value in parts(optimizer.state.get(parameter, {})):
+        for name, value in batch_leaves(optimizer.state.get(parameter, {})):
             digest.add(f"{i}{name}", value)
     return digest.text()
 
@@ -411,7 +413,7 @@ def norm(tensors: Sequence[Any]) -> float:
     plain = [held.float() if held.is_floating_point() and held.element_size() == 1 else held for held in plain]
     if not plain:
         return 0.0
-    in_rows = [one.numel() >= _LARGE and _is_of_rows(one) and is_near(one) for one in plain]
+    in_rows = [one.numel() >= _LARGE and _is_of_rows(one) and in_main_memory(one) for one in plain]
     with torch.no_grad():
         large = itertools.compress(plain, in_rows)
         each = [torch.linalg.vector_norm(one, dim=tuple(range(1, one.dim()))) for one in large]
@@ -433,7 +435,7 @@ def digest_batch(batch: Any, samples: int | None = None) -> tuple[Digest, int | 
     """Return the digest of a batch, and a number that stands for its samples whatever their order.
 
     Args:
-        batch: as `parts`.
+        batch: as `batch_leaves`.
         samples: how many it has; tensors of that length along the first axis have a row for each.
 
     Returns:
@@ -446,7 +448,7 @@ def digest_batch(batch: Any, samples: int | None = None) -> tuple[Digest, int | 
     """
     digest, rows, whole = Digest(), None, True
     besides: list[tuple[str, Any]] = []
-    for place, (name, value) in enumerate(parts(batch)):
+    for place, (name, value) in enumerate(batch_leaves(batch)):
         array = None if samples is None else _in_rows(value, samples)
         if array is None:
             digest.add(name, value)
@@ -474,7 +476,7 @@ def digest_batch(batch: Any, samples: int | None = None) -> tuple[Digest, int | 
 def _in_rows(value: Any, samples: int) -> Array | None:
     """Return a tensor or array with a row for each sample; None where it has none, or lies on a device."""
     if hasattr(value, "untyped_storage"):
-        if not (is_simple(value) and is_near(value)) and not (shape_of(value) and _is_plain(value)):
+        if not (is_simple(value) and in_main_memory(value)) and not (shape_of(value) and _is_plain(value)):
             return None
         try:
             array = in_memory(value.detach())
@@ -501,7 +503,7 @@ def _is_plain(tensor: Any) -> bool:
     """Tell a tensor in main memory whose rows lie there as they are."""
     of_its_own = any(hasattr(tensor, name) for name in ("to_local", "__tensor_flatten__"))
     plain = str(tensor.layout) == "torch.strided" and not (tensor.is_nested or tensor.is_quantized or of_its_own)
-    return plain and is_near(tensor)
+    return plain and in_main_memory(tensor)
 
 
 def _many(array: Array) -> bool:

@@ -11,15 +11,15 @@ from typing import Any
 
 from datacheck.errors import UsageError
 from datacheck.repro import switches
-from datacheck.repro.inner import inner
+from datacheck.repro.inner import child_command
 from datacheck.repro.recorded import Line, Trace, trace_name
-from datacheck.repro.switches import Switch, settle, turn_caches
+from datacheck.repro.switches import Switch, set_word, toggle_caches
 
-_GRACE = 120.0  # seconds for the start and the end of a process
+_GRACE_SECONDS = 120.0  # seconds for the start and the end of a process
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingOutcome:
     """What came of one run.
 
     Args:
@@ -36,7 +36,7 @@ class Outcome:
 
 
 @dataclass
-class Training:
+class TrainingCommand:
     """A command that trains, and how it is run.
 
     Args:
@@ -57,14 +57,14 @@ class Training:
     folder: Path
     given: Sequence[Switch] = ()
 
-    def run(self, name: str, turned: Switch | None = None) -> Outcome:
+    def run(self, name: str, turned: Switch | None = None) -> TrainingOutcome:
         """Run it to the end of its steps, as the baseline or with one switch turned."""
         words, environment = list(self.words), dict(self.environment)
         for switch in self.given:
-            settle(words, environment, switch, switch.new if switch is turned else switch.old)
+            set_word(words, environment, switch, switch.new if switch is turned else switch.old)
         cache = turned is not None and turned.name == switches.CACHE and not turned.given
         if cache:
-            words = turn_caches(words)
+            words = toggle_caches(words)
         inside = {} if turned is None or turned.given or cache else {turned.name: turned.new}
         if inside.get("deterministic"):
             environment.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else older versions give no determinism
@@ -75,8 +75,8 @@ class Training:
             "trace": str(trace), "out": str(out), "set": inside, "steps": self.steps, "seconds": self.seconds,
             "probe": False, "data": [],
         }  # fmt: skip
-        command = [*self.python, *inner("trial"), json.dumps(asked), *words]
-        limit = self.seconds + _GRACE if self.seconds else None
+        command = [*self.python, *child_command("trial"), json.dumps(asked), *words]
+        limit = self.seconds + _GRACE_SECONDS if self.seconds else None
         with log.open("wb") as file:
             try:
                 code = subprocess.run(
@@ -91,7 +91,7 @@ class Training:
         return _outcome(Trace(trace), out, log, code)
 
 
-def _outcome(trace: Trace, out: Path, log: Path, code: int) -> Outcome:
+def _outcome(trace: Trace, out: Path, log: Path, code: int) -> TrainingOutcome:
     seen = json.loads(out.read_bytes()) if out.is_file() else {}
     start: Line = next(trace.of("start"), {}) if trace.path.is_file() else {}
     failed = ""
@@ -101,4 +101,4 @@ def _outcome(trace: Trace, out: Path, log: Path, code: int) -> Outcome:
         failed = f"{died}: {lines[-1].strip()}" if lines else died
     elif not start or next(trace.of("step"), None) is None:
         failed = f"it took no step of an optimizer of torch.optim; it was stopped {seen['stopped']}"
-    return Outcome(trace, start, seen, failed)
+    return TrainingOutcome(trace, start, seen, failed)

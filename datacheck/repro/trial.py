@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from datacheck.repro import switches, tensors
-from datacheck.repro.inner import Finder, Observer, run
+from datacheck.repro.inner import ImportHook, ScriptObserver, run
 from datacheck.repro.tensors import RandomStates, digest_batch
 from datacheck.runtime import fsops
 
 
-class Trial(Observer):
+class TraceObserver(ScriptObserver):
     """Writes a trace as `Recorder` does, with a line for each step of an optimizer.
 
     Args:
@@ -47,7 +47,7 @@ class Trial(Observer):
 
     def watch_torch(self) -> None:
         """Turn the switches, and put hooks into PyTorch, as soon as the script has imported it."""
-        sys.meta_path.insert(0, Finder("torch", self._attach))
+        sys.meta_path.insert(0, ImportHook("torch", self._attach))
 
     def _attach(self, torch: Any) -> None:
         hooks = sys.modules["torch.optim.optimizer"]
@@ -70,7 +70,7 @@ class Trial(Observer):
 
     def _set(self, torch: Any) -> None:
         for name, value in self.request["set"].items():
-            if name in switches.FLIPS:
+            if name in switches.TORCH_SWITCHES:
                 switches.apply(torch, name, value)
 
     # ------------------------------------------------------------------------------------------ what is wrapped
@@ -174,4 +174,4 @@ class Trial(Observer):
 
 def main() -> None:
     """Run what the request says; the arguments are those of `datacheck.repro.inner.main`."""
-    run(Trial(json.loads(sys.argv[1])), sys.argv[2:])
+    run(TraceObserver(json.loads(sys.argv[1])), sys.argv[2:])

@@ -15,11 +15,11 @@ import orjson
 
 from datacheck.errors import DatacheckError, MissingDependencyError, UsageError
 from datacheck.model.row_keys import storable_names
-from datacheck.repro.sample_digests import items_of, keys, source_of, task_of, values, where
+from datacheck.repro.sample_digests import folders_json, items_of, keys, source_of, task_of, values
 from datacheck.workers.wire import answers, text
 
 if TYPE_CHECKING:
-    from datacheck.cache.diff import Change
+    from datacheck.cache.diff import ValueChange
     from datacheck.model.sample import Container
     from datacheck.schema.model import Schema
     from datacheck.sources.base import Item
@@ -148,7 +148,7 @@ def _first_names(first: Mapping[str, Content], wanted: set[Content]) -> dict[Con
 
 
 Array = np.ndarray[Any, Any]
-Told = dict[str, dict[str, Any]]  # by name of a file or key of a sample: what each field says
+ValueChanges = dict[str, dict[str, Any]]  # by name of a file or key of a sample: what each field says
 
 MOST = 200  # files whose values are compared; of the others it is known that they differ
 MOST_SAMPLES, _FIELDS = 1000, 100  # of which it is told how they differ; fields of each
@@ -156,13 +156,13 @@ _FILES = "datacheck.repro.values:compare_files"
 _ITEMS = "datacheck.repro.values:compare_items"
 
 
-def of_files(first: Listing, second: Listing, pairs: Sequence[tuple[str, str]]) -> Told:
+def file_changes(first: Listing, second: Listing, pairs: Sequence[tuple[str, str]]) -> ValueChanges:
     """Return how the named values of files differ, by the second's path; of those that no format reads nothing."""
-    task = {"first": where(first.root, first.roots), "second": where(second.root, second.roots)}
-    return _told(_FILES, task, [list(pair) for pair in pairs[:MOST]])
+    task = {"first": folders_json(first.root, first.roots), "second": folders_json(second.root, second.roots)}
+    return _compare_in_child(_FILES, task, [list(pair) for pair in pairs[:MOST]])
 
 
-def of_samples(schema: Schema, first: Listing, second: Listing, files: Iterable[str]) -> Told:
+def sample_changes(schema: Schema, first: Listing, second: Listing, files: Iterable[str]) -> ValueChanges:
     """Return how the fields of samples differ, by key.
 
     Args:
@@ -181,14 +181,14 @@ def of_samples(schema: Schema, first: Listing, second: Listing, files: Iterable[
         if other is not None and len(pairs) < MOST and not changed.isdisjoint(source.files(item)):
             pairs.append((item, other))
     task = {"first": task_of(schema, first.root, first.roots), "second": task_of(schema, second.root, second.roots)}
-    return _told(_ITEMS, task, [[item.as_dict(), other.as_dict()] for item, other in pairs])
+    return _compare_in_child(_ITEMS, task, [[item.as_dict(), other.as_dict()] for item, other in pairs])
 
 
-def _told(function: str, task: dict[str, Any], items: list[Any]) -> Told:
+def _compare_in_child(function: str, task: dict[str, Any], items: list[Any]) -> ValueChanges:
     from datacheck.runtime.sandbox import Sandbox  # noqa: PLC0415  as above
     from datacheck.workers.parallel import ordered_map  # noqa: PLC0415  as above
 
-    told: Told = {}
+    told: ValueChanges = {}
     box = Sandbox(tuple(place for side in ("first", "second") for place in _places(task[side])))
     for outcome in ordered_map(function, [task | {"items": items}] if items else [], sandbox=box):
         for payload in outcome.payloads:
@@ -208,12 +208,12 @@ def _places(side: Mapping[str, Any]) -> list[str]:
 
 
 @answers({text: {text: {"said": text}}}, raises=(UsageError, MissingDependencyError))
-def compare_files(task: dict[str, Any], beat: Callable[[int], None]) -> Told:
+def compare_files(task: dict[str, Any], beat: Callable[[int], None]) -> ValueChanges:
     """Compare pairs of files of known formats (see `parallel.run_task`)."""
     from datacheck.formats.base import format_of, open_container  # noqa: PLC0415  as above
     from datacheck.sources.roots import Roots  # noqa: PLC0415  as above
 
-    told: Told = {}
+    told: ValueChanges = {}
     for number, (one, other) in enumerate(task["items"]):
         beat(number)
         sides = ((task["first"], one), (task["second"], other))
@@ -223,7 +223,7 @@ def compare_files(task: dict[str, Any], beat: Callable[[int], None]) -> Told:
             continue
         try:
             with open_container(places[0]) as x, open_container(places[1]) as y:
-                found = _of_containers(x, y)
+                found = _container_changes(x, y)
         except (DatacheckError, KeyError) as error:
             found = {"": {"said": f"cannot be compared: {error}"}}
         if found:
@@ -245,15 +245,15 @@ def _limit(beat: Callable[[int], None], sides: Iterable[tuple[Mapping[str, Any],
         )
 
 
-def _of_containers(x: Container, y: Container) -> dict[str, Any]:
+def _container_changes(x: Container, y: Container) -> dict[str, Any]:
     both = {told: (_value(x, name), _value(y, name)) for told, name in storable_names({*x.names(), *y.names()}).items()}
-    return dict(islice(_different(both), MOST_SAMPLES))
+    return dict(islice(_changed_values(both), MOST_SAMPLES))
 
 
-def _different(both: Mapping[str, tuple[Array | None, Array | None]]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _changed_values(both: Mapping[str, tuple[Array | None, Array | None]]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield name and how the two values differ, of those that do."""
     for name in sorted(both):
-        if (said := described(*both[name])) is not None:
+        if (said := describe_change(*both[name])) is not None:
             yield name, said
 
 
@@ -269,12 +269,12 @@ def _value(container: Container, name: str) -> Array | None:
 
 
 @answers({text: {text: {"said": text}}}, raises=(UsageError, MissingDependencyError))
-def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> Told:
+def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> ValueChanges:
     """Compare the samples of pairs of items by key (see `parallel.run_task`)."""
     from datacheck.sources.base import Item  # noqa: PLC0415  as above
 
     sources = [source_of(task["first"]), source_of(task["second"])]
-    told: Told = {}
+    told: ValueChanges = {}
     for number, pair in enumerate(task["items"]):
         beat(number)
         busy = partial(_busy, beat, number)
@@ -294,7 +294,7 @@ def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> Told:
         for key in sorted(before.keys() & now.keys()):
             x, y = before[key], now[key]
             both = {name: (x.get(name), y.get(name)) for name in {*x, *y}}
-            if found := dict(islice(_different(both), _FIELDS)):
+            if found := dict(islice(_changed_values(both), _FIELDS)):
                 told[key] = found
             if len(told) == MOST_SAMPLES:
                 return told
@@ -313,18 +313,18 @@ def _samples(blocks: Iterable[Any]) -> Iterator[tuple[str, Mapping[str, Array]]]
                 yield key, {name: column[i] for name, column in columns.items()}
 
 
-def described(x: Array | None, y: Array | None) -> dict[str, Any] | None:
+def describe_change(x: Array | None, y: Array | None) -> dict[str, Any] | None:
     """Return how two values differ as JSON values: a sentence and its numbers; None where they are equal."""
-    from datacheck.cache.diff import change  # noqa: PLC0415  as above
+    from datacheck.cache.diff import compare_values  # noqa: PLC0415  as above
 
     if x is not None and y is not None and x.dtype != y.dtype:
         return {"said": f"{_shape(x)}, then {_shape(y)}"}
     plain = all(value is None or value.dtype.kind in "biufc" for value in (x, y))
-    found = change(x, y, number=plain)
-    return None if found is None else of_change(found)
+    found = compare_values(x, y, number=plain)
+    return None if found is None else change_json(found)
 
 
-def of_change(found: Change) -> dict[str, Any]:
+def change_json(found: ValueChange) -> dict[str, Any]:
     """Return a change as JSON values."""
     shapes = {"before": found.before, "after": found.after}
     said = {name: None if shape is None else list(shape) for name, shape in shapes.items()}

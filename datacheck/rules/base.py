@@ -18,7 +18,7 @@ import numpy as np
 from datacheck.model.finding import Failure, Level, Severity
 from datacheck.model.sample import DEPTHS, Depth, Sample
 from datacheck.model.table import UNREADABLE, Measured, Note, Rows, Texts
-from datacheck.rules.comparison import Compared
+from datacheck.rules.comparison import DriftResult
 from datacheck.schema.model import FieldSpec, Schema
 
 Array = np.ndarray[Any, Any]
@@ -112,7 +112,7 @@ class Pairs:
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class RuleContext:
     """What a judge is given besides the rows.
 
     Args:
@@ -148,7 +148,7 @@ class Skip:
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class Info:
     """What a judge yields of data that are as they should be: it stands with the verdict, whatever that is.
 
     Args:
@@ -158,9 +158,9 @@ class Told:
     words: str
 
 
-Judge = Callable[[Rows, Case], Iterable["Failure | Skip | Told | Compared"]]
-Pairing = Callable[[Rows, Case], Array]
-Compare = Callable[[Sample, Sample, Case], Mapping[str, float]]
+Judge = Callable[[Rows, RuleContext], Iterable["Failure | Skip | Info | DriftResult"]]
+Pairing = Callable[[Rows, RuleContext], Array]
+Compare = Callable[[Sample, Sample, RuleContext], Mapping[str, float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +194,7 @@ class Rule:
     judge: Judge
     per: Literal["field", "sample"] = "field"
     measures: tuple[Measure, ...] = ()
-    needs: tuple[str, ...] = ()
+    suppressed_by: tuple[str, ...] = ()
     applies: Applies = lambda spec: not spec.is_text
     unless: AppliesToSchema = lambda schema: ""
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -203,7 +203,7 @@ class Rule:
     depth: Depth = "structure"
     pairs: Pairing | None = None
     compare: Compare | None = None
-    compares: bool = False
+    needs_reference: bool = False
     paced: bool = False
 
     @property
@@ -226,12 +226,12 @@ def rule(code: str, name: str, severity: Severity, level: Level, **options: Any)
     return wrap
 
 
-def different(texts: Array) -> list[str]:
+def unique_texts(texts: Array) -> list[str]:
     """Return the different texts of a column, sorted; most columns say the same of all rows, and show it."""
     return sorted(set(texts if texts.strides[0] else texts[:1]))
 
 
-def where_text(texts: Array, wanted: Callable[[str], bool]) -> Array:
+def match_texts(texts: Array, wanted: Callable[[str], bool]) -> Array:
     """Return bool (rows): where a column of few different texts fulfils a condition, asked once per text."""
     if not texts.strides[0]:  # one text for all rows
         return np.full(len(texts), bool(len(texts)) and wanted(texts[0]))
@@ -239,18 +239,18 @@ def where_text(texts: Array, wanted: Callable[[str], bool]) -> Array:
     return np.array([wanted(word) for word in found.words], bool)[found.rows]
 
 
-_STRETCHES = 1000  # stretches of numbers that are told apart in one list of names
+_MAX_RANGES = 1000  # stretches of numbers that are told apart in one list of names
 DIGITS = 18  # of a number in a name count; as many fit into 64 bits
-_NUMBERS = 16  # of a name: behind them it is text
+_MAX_NUMBERS = 16  # of a name: behind them it is text
 
 
-def natural(name: str) -> tuple[str | int, ...]:
+def natural_key(name: str) -> tuple[str | int, ...]:
     """Return a name as texts and numbers in turn, so that ``demo_10`` comes behind ``demo_9``."""
-    parts = re.split(r"(\d+)", name, maxsplit=_NUMBERS)
+    parts = re.split(r"(\d+)", name, maxsplit=_MAX_NUMBERS)
     return tuple(int(part[-DIGITS:]) if i % 2 else part for i, part in enumerate(parts))
 
 
-def stretches(names: Iterable[str]) -> list[str]:
+def collapse_ranges(names: Iterable[str]) -> list[str]:
     """Return names in order, those that differ in one number alone and follow one another as "first … last (count)".
 
     Notes:
@@ -258,12 +258,12 @@ def stretches(names: Iterable[str]) -> list[str]:
     """
     runs: list[tuple[str, str, int, int]] = []  # first, last, how many, which part counts
     before: tuple[str | int, ...] = ()
-    for name in sorted(names, key=natural):
-        parts = natural(name)
-        place = _one_more(before, parts)
+    for name in sorted(names, key=natural_key):
+        parts = natural_key(name)
+        place = _incremented_part(before, parts)
         if runs and place and place in {runs[-1][3], 0 if runs[-1][2] > 1 else place}:
             runs[-1] = (runs[-1][0], name, runs[-1][2] + 1, place)
-        elif len(runs) == _STRETCHES:
+        elif len(runs) == _MAX_RANGES:
             break
         else:
             runs.append((name, name, 1, 0))
@@ -271,7 +271,7 @@ def stretches(names: Iterable[str]) -> list[str]:
     return [first if count == 1 else f"{first} … {last} ({count:,})" for first, last, count, _ in runs]
 
 
-def _one_more(before: tuple[str | int, ...], parts: tuple[str | int, ...]) -> int:
+def _incremented_part(before: tuple[str | int, ...], parts: tuple[str | int, ...]) -> int:
     """Return which number of a name is one more than before while all else is equal, 0 where none is."""
     odd = [i for i, (a, b) in enumerate(zip(before, parts, strict=False)) if a != b]
     if len(before) != len(parts) or len(odd) != 1 or not odd[0] % 2:
@@ -288,26 +288,26 @@ def unreadable(rows: Rows, wanted: Callable[[str], bool]) -> Array:
     return found
 
 
-def shown(value: float, unit: str | None = "") -> str:
+def format_number(value: float, unit: str | None = "") -> str:
     """Return a number as messages print it: three digits, thousands with commas, its unit behind it."""
     size = abs(float(value))
     text = f"{value:,.0f}" if 1000 <= size < 1e7 else f"{value:.3g}"
     return f"{text} {unit}" if unit and unit != "1" else text
 
 
-def counted(count: int, word: str = "sample") -> str:
+def pluralize(count: int, word: str = "sample") -> str:
     """Return a count with its word: ``1 sample``, ``1,200 samples``."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
-def those(mask: Array, verb: str, word: str = "sample") -> str:
+def count_phrase(mask: Array, verb: str, word: str = "sample") -> str:
     """Return how many samples do what: ``1 sample holds``, ``3 samples are``."""
     count = int(np.count_nonzero(mask))
     one = {"have": "has", "are": "is"}.get(verb, f"{verb}s")
-    return f"{counted(count, word)} {one if count == 1 else verb}"
+    return f"{pluralize(count, word)} {one if count == 1 else verb}"
 
 
-def listed(words: Iterable[str], most: int = 3) -> str:
+def first_few(words: Iterable[str], most: int = 3) -> str:
     """Return the first few words, and how many more there are."""
     every = list(words)
     rest = f" and {len(every) - most:,} more" if len(every) > most else ""

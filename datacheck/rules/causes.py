@@ -19,7 +19,7 @@ from datacheck.model.finding import Cause
 from datacheck.model.table import Texts
 
 Array = np.ndarray[Any, Any]
-Looks = Mapping[str, Array]
+LogQuantities = Mapping[str, Array]
 
 _LEAST = 8  # good samples that say how the others should look
 _FEW = 3  # offenders below which a person should look
@@ -30,7 +30,7 @@ _SURE, _SURE_COMMON = 0.3, 0.5  # of a logarithm: within more room a known facto
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class CandidateCause:
     """What may have been done to the values.
 
     Args:
@@ -45,19 +45,19 @@ class Change:
     kind: str
     words: str
     factor: float | None
-    looks: Looks
+    looks: LogQuantities
     allowed: Array
     certain: bool = True
     common: bool = False
 
     @property
-    def mending(self) -> str:
+    def description(self) -> str:
         """What mends it, in words."""
         return self.words if self.factor is None else f"x{self.factor:.4g} ({self.kind})"
 
 
 @dataclass(frozen=True)
-class Usual:
+class NormalRange:
     """How samples look in one quantity that nothing is wrong with.
 
     Args:
@@ -80,18 +80,18 @@ class Usual:
         return self.spread is None or len(values) < _LEAST or _spread(values) <= _WIDER * self.spread
 
 
-def between(low: float | None, high: float | None) -> Usual | None:
+def range_from_limits(low: float | None, high: float | None) -> NormalRange | None:
     """Return how samples look by a range alone: their median in its middle half, by logarithm; None for an open one."""
     if not low or not high or not 0 < low < high:
         return None
     middle, width = math.log(low * high) / 2, math.log(high / low)
-    return Usual(middle, width / 4, width / 4)
+    return NormalRange(middle, width / 4, width / 4)
 
 
 def explain(
-    changes: Iterable[Change],
-    looks: Looks,
-    ranges: Mapping[str, Usual | None],
+    changes: Iterable[CandidateCause],
+    looks: LogQuantities,
+    ranges: Mapping[str, NormalRange | None],
     bad: Array,
     good: Array,
     groups: Texts,
@@ -115,45 +115,47 @@ def explain(
     """
     count = int(bad.sum())
     fitting = [c for c in changes if int((bad & c.allowed).sum()) >= max(1.0, share * count)]
-    seen = _seen(looks, bad, good, groups)
+    seen = _normal_ranges(looks, bad, good, groups)
     usual = seen or {name: said for name, said in ranges.items() if said is not None}
     likely = [c for c in fitting if all(said.fits(c.looks[name][bad]) for name, said in usual.items())]
     blur = min((said.blur for said in usual.values()), default=math.inf)
-    if len(likely) == 1 and _clear(likely[0], blur) and (seen or len(fitting) == 1):
+    if len(likely) == 1 and _is_distinct(likely[0], blur) and (seen or len(fitting) == 1):
         (change,) = likely
         saved = int((bad & change.allowed).sum())
         by = "" if change.factor is None else f"x{change.factor:.4g} "
         text = f"{change.words}: {by}brings {saved:,} of {count:,} into range"
         text += " (few samples: look at them first)" if count < _FEW else ""
         return Cause(text, change.kind, change.factor, saved)
-    return _undecided(likely, bad)
+    return _ambiguous_cause(likely, bad)
 
 
-def _clear(change: Change, blur: float) -> bool:
+def _is_distinct(change: CandidateCause, blur: float) -> bool:
     return change.certain and blur <= (_SURE_COMMON if change.common else _SURE)
 
 
-def _undecided(changes: Sequence[Change], bad: Array) -> Cause | None:
+def _ambiguous_cause(changes: Sequence[CandidateCause], bad: Array) -> Cause | None:
     if not changes:
         return None
-    ways = tuple(change.mending for change in changes)
+    ways = tuple(change.description for change in changes)
     verb = "bring" if len(ways) > 1 else "brings"
     saved = max(int((bad & change.allowed).sum()) for change in changes)
     text = f"not clear: {' and '.join(ways)} {verb} {saved:,} of {int(bad.sum()):,} into range, and so may others"
     return Cause(text, alternatives=ways)
 
 
-def _seen(looks: Looks, bad: Array, good: Array, groups: Texts) -> dict[str, Usual]:
+def _normal_ranges(looks: LogQuantities, bad: Array, good: Array, groups: Texts) -> dict[str, NormalRange]:
     """Return how the good samples look; nothing where they are too few, or as few as to be offenders by chance."""
     found = {}
-    parts = 1 / _different(groups, bad) + 1 / _different(groups, good) if bad.any() and good.any() else 0.0
+    parts = (
+        1 / _independent_count(groups, bad) + 1 / _independent_count(groups, good) if bad.any() and good.any() else 0.0
+    )
     for name, values in looks.items():
         fine, off = _finite(values[good]), _finite(values[bad])
         if len(off) and len(fine) >= max(_LEAST, 0.1 * len(off)):
             spread = _spread(fine)
             error = math.sqrt(math.pi / 2 * max(parts, 1 / len(off) + 1 / len(fine))) * spread
             room = _ERRORS * error + _SLACK
-            found[name] = Usual(float(np.median(fine)), room, room, spread)
+            found[name] = NormalRange(float(np.median(fine)), room, room, spread)
     return found
 
 
@@ -163,7 +165,7 @@ def logarithms(values: Array) -> Array:
         return np.log(np.where(values > 0, values, np.nan))
 
 
-def _different(groups: Texts, mask: Array) -> int:
+def _independent_count(groups: Texts, mask: Array) -> int:
     """Return how many samples tell something of their own: one of each group, all that are in none."""
     mine = groups.rows[mask]
     single = np.array([not word for word in groups.words], dtype=bool)[mine]

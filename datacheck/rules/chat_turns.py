@@ -15,7 +15,7 @@ from datacheck.errors import MissingDependencyError, UsageError
 from datacheck.model.chats import Messages, message_bytes
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured
-from datacheck.plugins import has
+from datacheck.plugins import is_installed
 from datacheck.rules.base import Columns, measure
 from datacheck.runtime.hashing import digest_bytes
 from datacheck.schema.model import FieldSpec, Schema, TokenizerSpec
@@ -188,7 +188,7 @@ def chats_of(schema: Schema) -> list[tuple[str, FieldSpec]]:
 
 
 @lru_cache(maxsize=4)
-def _speech(path: str | None) -> Tokenizer | str:
+def _tokenizer_or_reason(path: str | None) -> Tokenizer | str:
     """Return the tokenizer at a path, once per process, or why there is none."""
     if path is None:
         return "no tokenizer is named; say tokenizer: {path: FOLDER}"
@@ -202,7 +202,7 @@ def _speech(path: str | None) -> Tokenizer | str:
         return f"{path}: no tokenizer with a chat template can be read there; say tokenizer: {{path: FOLDER}} ({error})"
 
 
-def _known(schema: Schema) -> Any:
+def _tokenizer_state(schema: Schema) -> Any:
     """Return what besides the schema decides about tokens: the tokenizer's files, and whether its library is there."""
     if schema.tokenizer is None or schema.tokenizer.path is None:
         return None
@@ -210,10 +210,13 @@ def _known(schema: Schema) -> Any:
         files = tokenizer_files(schema.tokenizer.path)
     except OSError:  # the rules say why there is no tokenizer
         files = []
-    return [has("tokenizers") and has("jinja2"), *("" if file is None else digest_bytes(file) for file in files)]
+    return [
+        is_installed("tokenizers") and is_installed("jinja2"),
+        *("" if file is None else digest_bytes(file) for file in files),
+    ]
 
 
-@measure("trained", version=3, per="sample", uses=("tokenizer", "fields.role"), outside=_known)
+@measure("trained", version=3, per="sample", uses=("tokenizer", "fields.role"), outside=_tokenizer_state)
 def trained(block: Block, schema: Schema) -> Columns:
     """What is left to learn after template and truncation, as minimind's loader marks it.
 
@@ -228,7 +231,7 @@ def trained(block: Block, schema: Schema) -> Columns:
         column = block.fields.get(name)
         if column is None or column.kind != "json":
             continue
-        speech = _speech(spec.path)
+        speech = _tokenizer_or_reason(spec.path)
         found[f"{name}:why"] = [speech if isinstance(speech, str) else ""] * len(block)
         if isinstance(speech, Tokenizer):
             try:
@@ -280,7 +283,7 @@ def _supervised(ids: Array, start: Array, end: Array, most: int | None) -> tuple
     return count, marker, len(ids), cut, int(closed or not found)
 
 
-@measure("vocabulary", per="sample", uses=("tokenizer",), outside=_known)
+@measure("vocabulary", per="sample", uses=("tokenizer",), outside=_tokenizer_state)
 def vocabulary(block: Block, schema: Schema) -> Columns:
     """What the tokenizer says of itself: `vocabulary` (its size) and `pad` (the id of its padding), -1: not known."""
     speech = None if schema.tokenizer is None else _tokenizer(schema.tokenizer.path)

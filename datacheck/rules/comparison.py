@@ -20,7 +20,7 @@ _CLASSES = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Compared:
+class DriftResult:
     """What a judge yields of one measure that it has held against the reference.
 
     Args:
@@ -50,11 +50,11 @@ class Compared:
     classes: tuple[tuple[str, float, float], ...] = ()
     split: str = ""
 
-    def said(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
         said: dict[str, Any] = {
             "field": self.field, "measure": self.measure, "unit": self.unit, "split": self.split,
-            "effect": _short(self.effect), "drifted": self.drifted, "q": _short(self.q), "chance": _short(self.chance),
+            "effect": _rounded(self.effect), "drifted": self.drifted, "q": _rounded(self.q), "chance": _rounded(self.chance),
             "samples": _sides(self.samples), "groups": _sides(self.groups),
         }  # fmt: skip
         said |= {} if self.median is None else {"median": _sides(self.median)}
@@ -67,11 +67,11 @@ def _sides(pair: tuple[float, float]) -> dict[str, float]:
     return {"here": pair[0], "reference": pair[1]}
 
 
-def _short(value: float | None) -> float | None:
+def _rounded(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.5g}")
 
 
-def bounded(compared: Iterable[Compared]) -> dict[str, Any]:
+def comparison_json(compared: Iterable[DriftResult]) -> dict[str, Any]:
     """Return the measures of a verdict as JSON values, those that drifted first, then the largest effects.
 
     Returns:
@@ -79,10 +79,10 @@ def bounded(compared: Iterable[Compared]) -> dict[str, Any]:
         those that drifted keep their curves.
     """
     order = sorted(compared, key=lambda one: (not one.drifted, -one.effect, one.split, one.field, one.measure))
-    drawn = {*foremost(one for one in order if one.curve is not None)}
+    drawn = {*top_measures(one for one in order if one.curve is not None)}
     kept = [one if one in drawn else replace(one, curve=None) for one in order[:MOST]]
     drifted = sum(one.drifted for one in order)
-    return {"count": len(order), "drifted": drifted, "measures": [one.said() for one in kept]}
+    return {"count": len(order), "drifted": drifted, "measures": [one.as_dict() for one in kept]}
 
 
 class _Sized(Protocol):
@@ -96,7 +96,7 @@ class _Sized(Protocol):
 Sized = TypeVar("Sized", bound=_Sized)
 
 
-def foremost(measures: Iterable[Sized]) -> list[Sized]:
+def top_measures(measures: Iterable[Sized]) -> list[Sized]:
     """Return the six that tell most: the worst of each field, then the second of each; measures of one are alike."""
     places: dict[str, int] = {}
     ranked = []
@@ -205,7 +205,7 @@ def pooled_sd(first: Array, second: Array) -> float:
     return within or float(np.concatenate([first, second]).std())
 
 
-class Chance(NamedTuple):
+class PermutationResult(NamedTuple):
     """What dealing the groups anew gives: the p-value, and what 95 of 100 deals do not exceed."""
 
     p_value: float
@@ -223,7 +223,7 @@ class Permutations:
         self._first = first
         self._known = np.zeros((0, len(first)), bool)
 
-    def chance(self, counts: Array, distance: Distance, rounds: int) -> Chance:
+    def chance(self, counts: Array, distance: Distance, rounds: int) -> PermutationResult:
         """Return how likely chance makes the sides differ as much as they do, (1 + as far apart) / (1 + rounds).
 
         Shapes:
@@ -232,15 +232,15 @@ class Permutations:
         total = counts.sum(axis=0)
         mine = self._first.astype(np.float64) @ counts
         observed = float(distance(mine, total - mine))
-        dealt = self._dealt(rounds)
+        dealt = self._permuted_sides(rounds)
         found, step = np.empty(rounds), max(1, _HELD // max(1, len(self._first)))
         for start in range(0, rounds, step):
             sides = dealt[start : start + step].astype(np.float64) @ counts
             found[start : start + step] = distance(sides, total - sides)
         as_far = int((found >= observed * (1 - 1e-9)).sum())
-        return Chance((1 + as_far) / (1 + rounds), float(np.quantile(found, _USUAL, method="inverted_cdf")))
+        return PermutationResult((1 + as_far) / (1 + rounds), float(np.quantile(found, _USUAL, method="inverted_cdf")))
 
-    def _dealt(self, rounds: int) -> Array:
+    def _permuted_sides(self, rounds: int) -> Array:
         if len(self._known) < rounds:  # one generator per round count: more rounds do not change the first ones' use
             rng = np.random.Generator(np.random.PCG64(_SEED))
             self._known = rng.permuted(np.broadcast_to(self._first, (rounds, len(self._first))), axis=1)

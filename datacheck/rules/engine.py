@@ -17,9 +17,9 @@ import numpy as np
 from datacheck.errors import DamagedRunError, UsageError
 from datacheck.model.finding import Failure, Finding, RuleVerdict, Severity, Verdict
 from datacheck.model.table import CHECKED, Measured, Note, Rows, Table, Texts
-from datacheck.rules.base import Case, Pairs, Rule, Skip, Told
-from datacheck.rules.comparison import Compared, bounded
-from datacheck.rules.selection import Choice, in_order_of_need, targets
+from datacheck.rules.base import Info, Pairs, Rule, RuleContext, Skip
+from datacheck.rules.comparison import DriftResult, comparison_json
+from datacheck.rules.selection import Choice, by_dependency, targets
 from datacheck.schema.model import ANY, Schema, is_pattern
 from datacheck.workers.budget import OutOfTimeError, limited_time
 
@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Asked(Rows):
+class TrackedRows(Rows):
     """Rows that remember whether there was any column that a judge asked for.
 
     Args:
@@ -43,10 +43,10 @@ class Asked(Rows):
 
     def where(self, mask: Array) -> Rows:
         """Return only the rows at which `mask` is true."""
-        return Asked(self.table, self.index[mask], self.field, self.columns)
+        return TrackedRows(self.table, self.index[mask], self.field, self.columns)
 
     @property
-    def in_vain(self) -> bool:
+    def found_nothing(self) -> bool:
         """Whether nothing of it was there: of values of such a shape nothing is measured that the rule could judge."""
         return bool(self.columns) and not any(self.columns.values())
 
@@ -54,14 +54,14 @@ class Asked(Rows):
 MOST_PAIRS = 10_000
 
 
-class SecondRead(Protocol):
+class PairReader(Protocol):
     """Reads the samples of pairs again and compares them: values by name, float64 (pairs), NaN where that failed."""
 
-    def __call__(self, rule: Rule, case: Case, split: str, rows: Rows, pairs: Array) -> Mapping[str, Array]:
+    def __call__(self, rule: Rule, case: RuleContext, split: str, rows: Rows, pairs: Array) -> Mapping[str, Array]:
         """Return what `Rule.compare` says of each pair."""
 
 
-def second_read(rule: Rule, case: Case, split: str, rows: Rows, read: SecondRead) -> Case:
+def with_pairs(rule: Rule, case: RuleContext, split: str, rows: Rows, read: PairReader) -> RuleContext:
     """Return the case with the pairs that a rule asks for.
 
     Raises:
@@ -76,7 +76,7 @@ def second_read(rule: Rule, case: Case, split: str, rows: Rows, read: SecondRead
     return replace(case, pairs=Pairs(wanted[:, 0], wanted[:, 1], values))
 
 
-class Reference:
+class ReferenceRows:
     """The rows of an earlier run, as rules about the new one see them.
 
     Args:
@@ -97,19 +97,21 @@ class Reference:
         return self._table.rows(np.flatnonzero(mask), name)
 
 
-_RULE_S, _ROW_S = 60.0, 1e-4  # processor time [s] that a rule may use, and more for each row
-_LEAST_S = 1.0  # for each further call, when a rule has used its time
+_RULE_SECONDS, _ROW_SECONDS = 60.0, 1e-4  # processor time [s] that a rule may use, and more for each row
+_MIN_SECONDS = 1.0  # for each further call, when a rule has used its time
 _NO_RATE = "the dataset of their file does not tell its steps a second"
-_STOPPED = "stopped"
-_MOST_PLACES = 20_000  # fields for each split that is judged by itself: each is a call of each rule, however few rows
-_OTHERS = "all others"  # what the splits beyond these are called, which are judged as one
+_ABORTED = "stopped"
+_MAX_JUDGE_CALLS = (
+    20_000  # fields for each split that is judged by itself: each is a call of each rule, however few rows
+)
+_SMALL_SPLITS = "all others"  # what the splits beyond these are called, which are judged as one
 _EXAMPLES = 3
-_WORST = 12  # that are drawn
+_MAX_DRAWN = 12  # that are drawn
 _WORST_FIRST = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class RuleResults:
     """What the judges say of a table.
 
     Args:
@@ -150,7 +152,7 @@ class _Waivers:
 
 
 @dataclass(eq=False)
-class _Trial:
+class _RuleExecution:
     """One rule on its way to a verdict; masks are over the table's rows.
 
     Args:
@@ -167,7 +169,7 @@ class _Trial:
     crashes: list[dict[str, str]] = field(default_factory=list)
     allowed: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
-    compared: list[Compared] = field(default_factory=list)
+    compared: list[DriftResult] = field(default_factory=list)
     unseen: dict[str, Array] = field(default_factory=dict)
     expected: bool = False
     waived: int = 0
@@ -205,11 +207,11 @@ class _Trial:
         return RuleVerdict(
             rule.code, rule.name, verdict, choice.severity, rule.level,
             int(np.count_nonzero(self.checked)), int(np.count_nonzero(self.failed)), skipped, unseen, "; ".join(why),
-            dict(choice.options), bounded(self.compared) if self.compared else {},
+            dict(choice.options), comparison_json(self.compared) if self.compared else {},
         )  # fmt: skip
 
 
-def _nothing_judged(trial: _Trial) -> tuple[Verdict, list[str]]:
+def _nothing_judged(trial: _RuleExecution) -> tuple[Verdict, list[str]]:
     codes = [code for code, mask in sorted(trial.skipped.items()) if mask.any()]
     if trial.unseen:
         return Verdict.SKIP, list(trial.unseen)
@@ -230,9 +232,9 @@ def _mask(mask: Array, index: Array) -> Array:
 
 def judge(
     table: Table, schema: Schema, choices: Sequence[Choice], notes: Sequence[Note] = (),
-    crashes: Sequence[Mapping[str, str]] = (), reference: Table | None = None, second: SecondRead | None = None,
+    crashes: Sequence[Mapping[str, str]] = (), reference: Table | None = None, second: PairReader | None = None,
     rates: Array | None = None,
-) -> Judged:  # fmt: skip
+) -> RuleResults:  # fmt: skip
     """Run every chosen rule over the table.
 
     Args:
@@ -249,8 +251,8 @@ def judge(
     Raises:
         UsageError: a waiver matches no failing sample.
     """
-    court = _Court(table, schema, notes, reference, second, rates)
-    trials = {choice.rule.code: court.hear(choice) for choice in in_order_of_need(choices)}
+    court = _RuleEngine(table, schema, notes, reference, second, rates)
+    trials = {choice.rule.code: court.evaluate(choice) for choice in by_dependency(choices)}
     for trial in trials.values():
         names = {m.name for m in trial.choice.rule.measures}
         trial.crashes += [
@@ -268,7 +270,7 @@ def judge(
     verdicts = [trials[code].verdict() for code in sorted(trials)]
     crashed = [c for _, t in sorted(trials.items()) for c in t.crashes]
     seconds = {code: trials[code].seconds for code in sorted(trials)}
-    return Judged(verdicts, findings, crashed, valid, codes, _failing(table, findings), seconds)
+    return RuleResults(verdicts, findings, crashed, valid, codes, _failing(table, findings), seconds)
 
 
 def _worst_first(finding: Finding) -> tuple[Any, ...]:
@@ -276,13 +278,13 @@ def _worst_first(finding: Finding) -> tuple[Any, ...]:
     return _WORST_FIRST[finding.severity], -concerned, finding.code, finding.fields, finding.kind, finding.split
 
 
-def _check_waivers(schema: Schema, trials: Mapping[str, _Trial]) -> None:
+def _check_waivers(schema: Schema, trials: Mapping[str, _RuleExecution]) -> None:
     for code, settings in schema.rules.items():
         if not settings.ignore:  # a rule of which nothing is waived need not have been judged: a batch has no files
             continue
         trial = trials[code]
         stale = [key for key in settings.ignore if key not in trial.waivers.used]
-        stopped = any(finding.kind == _STOPPED for finding in trial.findings)
+        stopped = any(finding.kind == _ABORTED for finding in trial.findings)
         if stale and not stopped and trial.choice.verdict not in {Verdict.OFF, Verdict.SKIP}:
             msg = (
                 f"schema {schema.name}, rules.{code}.ignore: {stale[0]!r} matches no sample that fails {code}"
@@ -326,25 +328,25 @@ class _Findings:
             yield self._findings[number], int(count)
 
 
-class _Court:
+class _RuleEngine:
     """Hears one rule after the other and remembers which rows failed which, for the rules that come later."""
 
     def __init__(
         self, table: Table, schema: Schema, notes: Sequence[Note], reference: Table | None,
-        second: SecondRead | None, rates: Array | None,
+        second: PairReader | None, rates: Array | None,
     ) -> None:  # fmt: skip
         self.table, self.schema, self.rates = table, schema, rates
         by_split = _by_split(table, notes)
-        small = _small(by_split, schema)
-        self.joined = len(small)
+        small = _smallest_splits(by_split, schema)
+        self.small_count = len(small)
         self.by_split = {split: index for split, index in by_split.items() if split not in small}
         if small:
-            self.by_split[_OTHERS] = np.sort(np.concatenate([by_split[split] for split in small]))
+            self.by_split[_SMALL_SPLITS] = np.sort(np.concatenate([by_split[split] for split in small]))
         self.notes: dict[tuple[str, str | None], list[Note]] = {}  # by code and split; under None those of all splits
         for note in notes:
-            for split in (_OTHERS if note.split in small else note.split, None):
+            for split in (_SMALL_SPLITS if note.split in small else note.split, None):
                 self.notes.setdefault((note.code, split), []).append(note)
-        self.second, self.before = second, None if reference is None else Reference(reference)
+        self.second, self.before = second, None if reference is None else ReferenceRows(reference)
         self.failing: dict[str, dict[str, Array]] = {}
         self.findings: dict[str, _Findings] = {}
         self.schemas = {split: schema.for_split(split) for split in self.by_split}
@@ -352,36 +354,36 @@ class _Court:
         self.readable = bool(self.checked.any())
         self.present: dict[str, Array] = {}
 
-    def hear(self, choice: Choice) -> _Trial:
+    def evaluate(self, choice: Choice) -> _RuleExecution:
         """Return the rule's trial: every judge call made, findings drawn."""
         checked, failed = (np.zeros(len(self.table), bool) for _ in range(2))
-        if choice.rule.compares and self.before is None and choice.verdict is None:
+        if choice.rule.needs_reference and self.before is None and choice.verdict is None:
             choice = replace(choice, verdict=Verdict.NOT_APPLICABLE, why="no --reference given")
-        trial, began = _Trial(choice, checked, failed, self.readable), time.perf_counter()
+        trial, began = _RuleExecution(choice, checked, failed, self.readable), time.perf_counter()
         if choice.verdict is None:
-            if self.joined and choice.rule.span != "all":
-                trial.told.append(f"the {self.joined:,} splits with the fewest samples are judged as one")
-            for split, schema, index in self._spans(trial):
+            if self.small_count and choice.rule.span != "all":
+                trial.told.append(f"the {self.small_count:,} splits with the fewest samples are judged as one")
+            for split, schema, index in self._row_groups(trial):
                 for name, spec in targets(choice.rule, schema, choice.level):
-                    self._judge(trial, split, Case(schema, name, spec, choice.options), index)
+                    self._judge(trial, split, RuleContext(schema, name, spec, choice.options), index)
         self.findings[choice.rule.code] = _Findings(trial.findings)
         trial.seconds = time.perf_counter() - began
         return trial
 
-    def _spans(self, trial: _Trial) -> Iterator[tuple[str, Schema, Array]]:
+    def _row_groups(self, trial: _RuleExecution) -> Iterator[tuple[str, Schema, Array]]:
         rule = trial.choice.rule
         if rule.span == "all":
             yield "", self.schema, np.arange(len(self.table), dtype=np.int64)
             return
         for split, index in self.by_split.items():
-            for schema, some in self._paces(split, index) if rule.paced else [(self.schemas[split], index)]:
+            for schema, some in self._by_rate(split, index) if rule.paced else [(self.schemas[split], index)]:
                 if not rule.unless(schema):
                     yield split, schema, some
                 elif not rule.unless(self.schemas[split]):  # it lacks the rate alone
-                    some = _those(some, self.checked)
+                    some = _select(some, self.checked)
                     self._skip(trial, some, Skip(np.ones(len(some), bool), _NO_RATE))
 
-    def _paces(self, split: str, index: Array) -> Iterator[tuple[Schema, Array]]:
+    def _by_rate(self, split: str, index: Array) -> Iterator[tuple[Schema, Array]]:
         """Yield the rows of a split that have one rate, and the schema with it."""
         schema = self.schemas[split]
         if self.rates is None or schema.episode is None or not len(index):
@@ -392,50 +394,55 @@ class _Court:
             episode = schema.episode.model_copy(update={"fps": None if math.isnan(rate) else rate})
             yield schema.model_copy(update={"episode": episode}), index[which == number]
 
-    def _judge(self, trial: _Trial, split: str, case: Case, index: Array) -> None:
+    def _judge(self, trial: _RuleExecution, split: str, case: RuleContext, index: Array) -> None:
         rule = trial.choice.rule
-        trial.expected |= rule.per == "sample" or _promised(case)
-        index = self._without_needed(trial, case.name, self._visible(rule, case.name, index))
+        trial.expected |= rule.per == "sample" or _is_required(case)
+        index = self._without_suppressed(trial, case.name, self._judgeable(rule, case.name, index))
         notes = self.notes.get((rule.code, None if rule.span == "all" else split), ())
         if not len(index) and not notes:
             return
         earlier = trial.checked[index]
         trial.checked[index] = True
-        rows = Asked(self.table, index, case.name)
-        before = None if self.before is None or not rule.compares else self.before.rows(rule, case.name, split)
+        rows = TrackedRows(self.table, index, case.name)
+        before = None if self.before is None or not rule.needs_reference else self.before.rows(rule, case.name, split)
         case = replace(case, reference=before)
         try:
             if rule.pairs is not None and self.second is not None:
-                case = second_read(rule, case, split, rows, self.second)
+                case = with_pairs(rule, case, split, rows, self.second)
             silent = True
             trial.rows += len(index)
-            left = _RULE_S + _ROW_S * trial.rows - (time.process_time() - trial.began)
-            with limited_time(max(left, _LEAST_S)), np.errstate(all="ignore"):  # samples may hold the largest numbers
+            left = _RULE_SECONDS + _ROW_SECONDS * trial.rows - (time.process_time() - trial.began)
+            with (
+                limited_time(max(left, _MIN_SECONDS)),
+                np.errstate(all="ignore"),
+            ):  # samples may hold the largest numbers
                 case = replace(case, notes=_not_waived(trial, notes))
                 for said in rule.judge(rows, case) if len(index) or case.notes else ():
-                    self._take(trial, split, case.name, index, said)
+                    self._record_result(trial, split, case.name, index, said)
                     silent = False
-            if silent and rule.per == "field" and rows.in_vain:
+            if silent and rule.per == "field" and rows.found_nothing:
                 trial.checked[index] = earlier
         except DamagedRunError:  # a column is read when a rule asks for it
             raise
         except (MemoryError, OutOfTimeError) as error:  # by samples that somebody chose: they end no scan
             trial.checked[index] = earlier | trial.failed[index]
-            self._record(trial, split, case.name, index, _stopped(index, error))
+            self._record(trial, split, case.name, index, _aborted(index, error))
         except Exception:  # noqa: BLE001  a rule that raises is a crash verdict; the other rules go on
             trial.crashes.append(_crash(rule, case, split))
 
-    def _visible(self, rule: Rule, name: str, index: Array) -> Array:
+    def _judgeable(self, rule: Rule, name: str, index: Array) -> Array:
         if rule.sees == "checked":
-            index = _those(index, self.checked)
-        return _those(index, self._present(name)) if rule.per == "field" else index
+            index = _select(index, self.checked)
+        return _select(index, self._present(name)) if rule.per == "field" else index
 
-    def _take(self, trial: _Trial, split: str, name: str, index: Array, said: Failure | Skip | Told | Compared) -> None:
+    def _record_result(
+        self, trial: _RuleExecution, split: str, name: str, index: Array, said: Failure | Skip | Info | DriftResult
+    ) -> None:
         if isinstance(said, Skip):
             self._skip(trial, index, said)
-        elif isinstance(said, Compared):
+        elif isinstance(said, DriftResult):
             trial.compared.append(replace(said, split=split))
-        elif isinstance(said, Told):
+        elif isinstance(said, Info):
             trial.told.append(" ".join(part for part in (name, split, said.words) if part))
         else:
             self._record(trial, split, name, index, said)
@@ -445,18 +452,18 @@ class _Court:
             self.present[name] = self.table.present(name)
         return self.present[name]
 
-    def _without_needed(self, trial: _Trial, name: str, index: Array) -> Array:
-        for code in trial.choice.rule.needs:
+    def _without_suppressed(self, trial: _RuleExecution, name: str, index: Array) -> Array:
+        for code in trial.choice.rule.suppressed_by:
             failing = self._failing(code, name)
             if failing is None or not (gone := failing[index]).any():
                 continue
-            fresh = self._hide(trial, code, index[gone])
+            fresh = self._mark_suppressed(trial, code, index[gone])
             for finding, hidden in self.findings[code].with_rows(fresh):
                 finding.hides[trial.choice.rule.code] = finding.hides.get(trial.choice.rule.code, 0) + hidden
             index = index[~gone]
         return index
 
-    def _hide(self, trial: _Trial, code: str, rows: Array) -> Array:
+    def _mark_suppressed(self, trial: _RuleExecution, code: str, rows: Array) -> Array:
         """Mark rows as not judged because they fail `code`; return those that were not marked yet."""
         mask = trial.skipped.setdefault(code, np.zeros(len(self.table), bool))
         fresh = rows[~mask[rows]]
@@ -469,12 +476,12 @@ class _Court:
         wanted = [n for n in by_field if not name or n in {"", name, name.rpartition(".")[0]}]
         return np.logical_or.reduce([by_field[n] for n in wanted]) if wanted else None
 
-    def _skip(self, trial: _Trial, index: Array, skip: Skip) -> None:
+    def _skip(self, trial: _RuleExecution, index: Array, skip: Skip) -> None:
         rows = index[_mask(skip.mask, index)]
         trial.checked[rows] = False
         trial.unseen.setdefault(skip.reason, np.zeros(len(self.table), bool))[rows] = True
 
-    def _record(self, trial: _Trial, split: str, name: str, index: Array, failure: Failure) -> None:
+    def _record(self, trial: _RuleExecution, split: str, name: str, index: Array, failure: Failure) -> None:
         mask = _mask(failure.mask, index)
         order, ranges = (None if one is None else np.asarray(one)[mask] for one in (failure.order, failure.ranges))
         rows = index[mask]
@@ -498,12 +505,12 @@ class _Court:
         trial.findings.append(finding)
 
 
-def _those(index: Array, mask: Array) -> Array:
+def _select(index: Array, mask: Array) -> Array:
     """Return the rows of `index` at which a mask of all rows is true: mostly all of them, which are then not copied."""
     return index if mask.all() else index[mask[index]]
 
 
-def _promised(case: Case) -> bool:
+def _is_required(case: RuleContext) -> bool:
     part = case.schema.part_of(case.name)
     spec = case.spec if part is None else case.schema.fields[part[0]]
     return case.name != ANY and not spec.optional
@@ -514,19 +521,19 @@ def _by_split(table: Table, notes: Sequence[Note]) -> dict[str, Array]:
     return {split: places[split] for split in sorted(places)}
 
 
-def _small(by_split: Mapping[str, Array], schema: Schema) -> set[str]:
+def _smallest_splits(by_split: Mapping[str, Array], schema: Schema) -> set[str]:
     """Return the splits with the fewest rows, where there are more than are judged by themselves."""
-    most = max(1, _MOST_PLACES // max(1, len(schema.fields)))
+    most = max(1, _MAX_JUDGE_CALLS // max(1, len(schema.fields)))
     if len(by_split) <= most:
         return set()
     known = {condition.removeprefix("split=") for condition in schema.when}
     known |= schema.tokenizer.lengths.keys() if schema.tokenizer is not None else set()
     order = sorted(by_split, key=lambda split: (split not in known, -len(by_split[split]), split))
     small = set(order[most - 1 :])
-    return small | ({_OTHERS} & by_split.keys())
+    return small | ({_SMALL_SPLITS} & by_split.keys())
 
 
-def _not_waived(trial: _Trial, notes: Sequence[Note]) -> tuple[Note, ...]:
+def _not_waived(trial: _RuleExecution, notes: Sequence[Note]) -> tuple[Note, ...]:
     kept = [note for note in notes if note.key not in trial.waivers] if trial.waivers else notes
     trial.waived += sum(not note.missing for note in notes) - sum(not note.missing for note in kept)
     return tuple(kept)
@@ -550,21 +557,21 @@ def _finding(
         rule.code, rule.name, severity, rule.level, fields, failure.message, rows, len(index),
         tuple(table.keys[int(i)] for i in worst[:_EXAMPLES]), failure.measured, failure.expected,
         failure.cause, failure.fix, failure.kind, split=split,
-        worst=() if order is None else tuple(worst[:_WORST].tolist()), ranges=failure.ranges,
+        worst=() if order is None else tuple(worst[:_MAX_DRAWN].tolist()), ranges=failure.ranges,
     )  # fmt: skip
 
 
-def _stopped(index: Array, error: Exception) -> Failure:
+def _aborted(index: Array, error: Exception) -> Failure:
     why = "needs more memory than there is" if isinstance(error, MemoryError) else "takes too long"
     return Failure(
         np.zeros(len(index), bool),
         f"not judged: the rule {why} for these {len(index):,} samples.",
         fix="If some samples are unlike all others (in shapes, names or texts), leave them out; else report it.",
         severity=Severity.ERROR,
-        kind=_STOPPED,
+        kind=_ABORTED,
     )
 
 
-def _crash(rule: Rule, case: Case, split: str) -> dict[str, str]:
+def _crash(rule: Rule, case: RuleContext, split: str) -> dict[str, str]:
     where = " ".join(part for part in (case.name, split) if part) or "the dataset"
     return {"rule": rule.code, "at": where, "traceback": traceback.format_exc()}

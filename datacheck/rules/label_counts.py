@@ -11,7 +11,7 @@ import numpy as np
 
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured
-from datacheck.model.voxel_grid import deciding, occupied, representatives
+from datacheck.model.voxel_grid import deciding_rows, occupied, representatives
 from datacheck.rules.base import Columns, measure
 from datacheck.rules.measures import annotated, flat, in_classes, is_numeric, of_role, one_of, reduced
 from datacheck.schema.model import FieldSpec, Range, Schema
@@ -86,7 +86,7 @@ def _distinct(column: Column) -> tuple[Array, Array, Array]:
 
 
 @dataclass(frozen=True, eq=False)
-class Crossed:
+class ContingencyTable:
     """The instances and classes of one sample, counted together.
 
     Shapes:
@@ -106,7 +106,7 @@ class Crossed:
     whole: bool
 
 
-def crossed(ids: Column, classes: Column | None, i: int) -> Crossed | None:
+def contingency_table(ids: Column, classes: Column | None, i: int) -> ContingencyTable | None:
     """Count one sample's points by instance and class, once.
 
     Returns:
@@ -115,14 +115,14 @@ def crossed(ids: Column, classes: Column | None, i: int) -> Crossed | None:
     kept = ids.__dict__.setdefault("_pairs", {})
     key = (i, id(classes))
     if key not in kept:
-        kept[key] = pairs = _crossed(ids[i].reshape(-1), None if classes is None else classes[i].reshape(-1))
+        kept[key] = pairs = _contingency_table(ids[i].reshape(-1), None if classes is None else classes[i].reshape(-1))
         if pairs is not None and pairs.whole:
             _keep_counts(pairs, ids, classes, i)
-    found: Crossed | None = kept[key]
+    found: ContingencyTable | None = kept[key]
     return found
 
 
-def _keep_counts(pairs: Crossed, ids: Column, classes: Column | None, i: int) -> None:
+def _keep_counts(pairs: ContingencyTable, ids: Column, classes: Column | None, i: int) -> None:
     """Spare `distinct` the counting of what has just been counted by pairs."""
     for column, values, axis in ((ids, pairs.ids, 1), (classes, pairs.classes, 0)):
         if column is not None:
@@ -131,7 +131,7 @@ def _keep_counts(pairs: Crossed, ids: Column, classes: Column | None, i: int) ->
             column.__dict__.setdefault("_counted", {})[i] = values[there], often[there]
 
 
-def _crossed(ids: Array, classes: Array | None) -> Crossed | None:
+def _contingency_table(ids: Array, classes: Array | None) -> ContingencyTable | None:
     values = [ids] if classes is None else [ids, classes]
     if len(values[-1]) != len(ids):
         return None
@@ -151,7 +151,7 @@ def _crossed(ids: Array, classes: Array | None) -> Crossed | None:
             code += which
     height, width = len(numbers[0]), 1 if classes is None else max(1, len(numbers[1]))
     cells = np.bincount(code, minlength=height * width).reshape(height, width)
-    return Crossed(numbers[0], np.zeros(1, np.int64) if classes is None else numbers[1], cells, code, plain)
+    return ContingencyTable(numbers[0], np.zeros(1, np.int64) if classes is None else numbers[1], cells, code, plain)
 
 
 def _span(values: Array, room: int) -> tuple[int, int] | None:
@@ -227,7 +227,7 @@ def numbered_points(
     def good(values: Array) -> Array:
         return np.asarray((values >= 0) & ~one_of(values, spec.ignore))
 
-    pairs = crossed(ids, classes, i)
+    pairs = contingency_table(ids, classes, i)
     if pairs is None or not pairs.whole:
         mine = ids[i].reshape(-1)
         fits = good(mine) if classes is None else good(mine) & in_classes(classes[i].reshape(-1), class_spec)
@@ -405,7 +405,7 @@ class _Scene:
         plain = isinstance(self.weight, float) and self.weight == 1
         if plain and len(xyz) > _MANY and later.keys() <= _PER_INSTANCE:
             owner, least = self._left(self.which), _ENOUGH * later.get("min_points", 1)
-            kept = deciding(xyz, edge, owner, self._counted(), self._first(), least)
+            kept = deciding_rows(xyz, edge, owner, self._counted(), self._first(), least)
         elif plain:
             kept = representatives(xyz, edge)
         else:

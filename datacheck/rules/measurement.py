@@ -33,7 +33,7 @@ class _NameTakenError(ValueError):
     """Two measurements give one name to what they measure: no sample is at fault."""
 
 
-class Bench:
+class MeasurementRunner:
     """The measurements of a run, ready to be applied to blocks of any split.
 
     Args:
@@ -47,7 +47,7 @@ class Bench:
     """
 
     def __init__(self, schema: Schema, measures: Sequence[Measure]) -> None:
-        self._measures = [(measure, _loud(measure)) for measure in measures]
+        self._measures = [(measure, _unsilenced(measure)) for measure in measures]
         self._schema_of = cache(schema.for_split)
         self._listed = {*schema.fields, *(name for fields in schema.when.values() for name in fields)}
         self._plans: dict[tuple[Any, ...], dict[str, list[int]]] = {}
@@ -78,13 +78,13 @@ class Bench:
             try:
                 if measure.per == "sample":
                     given = block if measure.depth == "structure" else seen
-                    _add(columns, _named("", function(given, schema), every))
+                    _merge_columns(columns, _full_columns("", function(given, schema), every))
                     continue
                 if measure.name not in plan:  # asked once for all blocks that look the same
                     plan[measure.name] = [i for i, (_, c, spec) in enumerate(fields) if _applies(measure, c, spec)]
                 for place in plan[measure.name]:
                     name, column, spec = fields[place]
-                    _add(columns, _named(name, function(column, spec), every))
+                    _merge_columns(columns, _full_columns(name, function(column, spec), every))
             except MemoryError:
                 raise
             except Exception as error:
@@ -105,7 +105,7 @@ class Bench:
         return replace(block, fields=listed), replace(block, fields=others)
 
     @np.errstate(all="ignore")
-    def measure_others(self, block: Block) -> dict[str, Measured]:
+    def measure_unlisted(self, block: Block) -> dict[str, Measured]:
         """Return the columns of fields that the schema does not list, which are all that the block holds."""
         return self._undeclared(block, self._schema_of(block.split))
 
@@ -123,7 +123,7 @@ class Bench:
         spec = schema.fields.get(ANY, FieldSpec())
         columns: dict[str, Measured] = {}
         every = np.broadcast_to(np.True_, len(block))
-        apart = self._apart(rest) if schema.reads_unlisted else {}
+        apart = self._numeric_fields(rest) if schema.reads_unlisted else {}
         for measure, function in self._measures:
             if measure.unlisted and apart:
                 columns |= self._unlisted(block, measure, function, apart, every)
@@ -131,18 +131,18 @@ class Bench:
                 continue
             try:
                 found = {
-                    name: _named("", function(column, spec), every)
+                    name: _full_columns("", function(column, spec), every)
                     for name, column in sorted(rest.items())
                     if _applies(measure, column, spec)
                 }
-                columns |= _added_up(measure, found, len(block))
+                columns |= _summed(measure, found, len(block))
             except MemoryError:
                 raise
             except Exception:  # noqa: BLE001  as above
                 self._crashed(measure, block)
         return columns
 
-    def _apart(self, rest: Mapping[str, Column]) -> dict[str, Column]:
+    def _numeric_fields(self, rest: Mapping[str, Column]) -> dict[str, Column]:
         """Return the fields of numbers that are measured each by itself.
 
         Notes:
@@ -161,7 +161,7 @@ class Bench:
         columns: dict[str, Measured] = {}
         try:
             for name, column in rest.items():
-                columns |= _named(name, function(column, _UNLISTED), every)
+                columns |= _full_columns(name, function(column, _UNLISTED), every)
         except MemoryError:
             raise
         except Exception:  # noqa: BLE001  as above
@@ -174,7 +174,7 @@ def is_ours(measure: Measure) -> bool:
     return str(getattr(measure.function, "__module__", "")).startswith("datacheck.rules.")
 
 
-def _loud(measure: Measure) -> Callable[..., Columns]:
+def _unsilenced(measure: Measure) -> Callable[..., Columns]:
     """Return the function of a measurement without the silence around it."""
     inner: Callable[..., Columns] = getattr(measure.function, "__wrapped__", measure.function)
     return inner
@@ -213,7 +213,7 @@ def _applies(measure: Measure, column: Column, spec: FieldSpec) -> bool:
     return measure.applies(spec.model_copy(update=found))
 
 
-def _named(name: str, columns: Mapping[str, Any], every: Array) -> dict[str, Measured]:
+def _full_columns(name: str, columns: Mapping[str, Any], every: Array) -> dict[str, Measured]:
     """Return a measurement's columns by their full names; `every` is true for all samples."""
     named: dict[str, Measured] = {}
     for stat, values in columns.items():
@@ -223,7 +223,7 @@ def _named(name: str, columns: Mapping[str, Any], every: Array) -> dict[str, Mea
     return named
 
 
-def _add(columns: dict[str, Measured], more: dict[str, Measured]) -> None:
+def _merge_columns(columns: dict[str, Measured], more: dict[str, Measured]) -> None:
     """Add columns of one measurement to those of others.
 
     Raises:
@@ -257,7 +257,7 @@ def _objects(texts: list[str]) -> Array:
     return np.array(storable(texts), dtype=object)
 
 
-def _added_up(measure: Measure, found: Mapping[str, Mapping[str, Measured]], count: int) -> dict[str, Measured]:
+def _summed(measure: Measure, found: Mapping[str, Mapping[str, Measured]], count: int) -> dict[str, Measured]:
     """Add a measurement's numbers up over the undeclared fields, under the name ``*``."""
     columns: dict[str, Measured] = {}
     for stat in sorted({stat for one in found.values() for stat in one}):

@@ -11,12 +11,12 @@ from datacheck.model.sample import Depth
 from datacheck.rules import catalogue, rules_for
 from datacheck.rules.base import Rule
 from datacheck.rules.selection import choose_rules, targets
-from datacheck.schema.grammar import ROLES, meant
+from datacheck.schema.grammar import ROLES, suggestion
 from datacheck.schema.model import FieldSpec, Range, Schema
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class RuleEntry:
     """One rule, and what a schema makes of it.
 
     Args:
@@ -35,11 +35,11 @@ class Entry:
         return {
             "code": rule.code, "name": rule.name, "severity": rule.severity.value, "per": rule.level.value,
             "level": self.depth, "what": rule.doc.partition("\n")[0], "options": dict(rule.defaults),
-            "needs": list(rule.needs), **({"runs": self.runs} if self.runs else {}),
+            "needs": list(rule.suppressed_by), **({"runs": self.runs} if self.runs else {}),
         }  # fmt: skip
 
 
-def entries(family: str | None = None, role: str | None = None, schema: Schema | None = None) -> list[Entry]:
+def rule_entries(family: str | None = None, role: str | None = None, schema: Schema | None = None) -> list[RuleEntry]:
     """Return the rules in code order.
 
     Args:
@@ -51,17 +51,17 @@ def entries(family: str | None = None, role: str | None = None, schema: Schema |
         UsageError: there is no such family or role.
     """
     if role is not None and role not in ROLES:
-        msg = f"no role is called {role!r}{meant(role, ROLES) or '.'} Known are {', '.join(sorted(ROLES))}."
+        msg = f"no role is called {role!r}{suggestion(role, ROLES) or '.'} Known are {', '.join(sorted(ROLES))}."
         raise UsageError(msg)
     found = [r for r in catalogue().values() if (family is None or _of_family(r, family))]
     if family is not None and not found:
         known = sorted({_module(r) for r in catalogue().values()})
-        msg = f"no family is called {family!r}{meant(family, known) or '.'} Known are {', '.join(known)}, or DC2, DC30."
+        msg = f"no family is called {family!r}{suggestion(family, known) or '.'} Known are {', '.join(known)}, or DC2, DC30."
         raise UsageError(msg)
     if role is not None:
         found = [r for r in found if _looks_at(r, role)]
-    said = {} if schema is None else _runs(schema)
-    return [Entry(rule, rule.needed, said.get(rule.code, "")) for rule in found]
+    said = {} if schema is None else _run_status(schema)
+    return [RuleEntry(rule, rule.needed, said.get(rule.code, "")) for rule in found]
 
 
 def _module(rule: Rule) -> str:
@@ -112,7 +112,7 @@ def roles_of(rule: Rule) -> tuple[list[str], list[str]] | None:
     return found, [role for role in sorted(ROLES) if role not in found]
 
 
-def _runs(schema: Schema) -> dict[str, str]:
+def _run_status(schema: Schema) -> dict[str, str]:
     said = {}
     for choice in choose_rules(schema, rules_for(schema)):
         if choice.verdict is not None:

@@ -18,7 +18,7 @@ from datacheck.model.finding import Failure, Level, Severity
 from datacheck.model.sample import Block
 from datacheck.model.table import Measured, Rows
 from datacheck.plugins import resolve
-from datacheck.rules.base import Case, Columns, Measure, Rule, counted, shown, those
+from datacheck.rules.base import Columns, Measure, Rule, RuleContext, count_phrase, format_number, pluralize
 from datacheck.runtime.hashing import digest_file
 from datacheck.schema.model import Schema
 
@@ -38,10 +38,10 @@ def check_rules(schema: Schema) -> dict[str, Rule]:
 
 
 def _rule(name: str) -> Rule:
-    measure = Measure(f"check {name}", 1, "sample", partial(_ask, name), outside=partial(_source, name))
+    measure = Measure(f"check {name}", 1, "sample", partial(_run_check, name), outside=partial(_source, name))
     return Rule(
         name, "own-check", Severity.ERROR, Level.SAMPLE, _judge_of(name), per="sample", measures=(measure,),
-        needs=("DC109", "DC121", "DC122", "DC123", "DC221"), defaults={"low": None, "high": None},
+        suppressed_by=("DC109", "DC121", "DC122", "DC123", "DC221"), defaults={"low": None, "high": None},
     )  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def _source(name: str, schema: Schema) -> str:
     return digest_file(source) if source is not None and Path(source).is_file() else ""
 
 
-def _ask(name: str, block: Block, schema: Schema) -> Columns:
+def _run_check(name: str, block: Block, schema: Schema) -> Columns:
     """Ask the user's function about each sample: `bad`, `value`, what it `said`, whether it `raised`."""
     del schema
     function = _function(name)
@@ -69,7 +69,7 @@ def _ask(name: str, block: Block, schema: Schema) -> Columns:
     value, known = np.zeros(count), np.zeros(count, bool)
     for place, sample in enumerate(block):
         try:
-            answer = _answer(function(sample))
+            answer = _check_result(function(sample))
         except Exception:  # noqa: BLE001  only a crash verdict if nothing else is wrong with the sample
             raised[place], said[place] = True, traceback.format_exc()[-_MOST:]
             continue
@@ -81,7 +81,7 @@ def _ask(name: str, block: Block, schema: Schema) -> Columns:
     return {f"{name}:bad": bad, f"{name}:value": numbers_said, f"{name}:said": said, f"{name}:raised": raised}
 
 
-def _answer(said: Any) -> float | str:
+def _check_result(said: Any) -> float | str:
     """Return a number, or what is wrong with the sample: "" for nothing, a blank where the check gives no reason."""
     if said is None or isinstance(said, bool | np.bool_):
         return "" if said is None or said else " "
@@ -93,8 +93,8 @@ def _answer(said: Any) -> float | str:
     raise TypeError(msg)
 
 
-def _judge_of(name: str) -> Callable[[Rows, Case], Iterator[Failure]]:
-    def judge(rows: Rows, case: Case) -> Iterator[Failure]:
+def _judge_of(name: str) -> Callable[[Rows, RuleContext], Iterator[Failure]]:
+    def judge(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         """A check of your own fails.
 
         What:
@@ -123,19 +123,19 @@ def _judge_of(name: str) -> Callable[[Rows, Case], Iterator[Failure]]:
     return judge
 
 
-def _failures(rows: Rows, case: Case, column: str) -> Iterator[Failure]:
+def _failures(rows: Rows, case: RuleContext, column: str) -> Iterator[Failure]:
     bad, value, said = rows[f"{column}bad"], rows[f"{column}value"], rows[f"{column}said"]
     if bad.any():
         first = str(said[np.flatnonzero(bad)[0]])
         yield Failure(
-            bad, f"{those(bad, 'fail')} this check{': ' + first if first else ''}.", fix="As your check says."
+            bad, f"{count_phrase(bad, 'fail')} this check{': ' + first if first else ''}.", fix="As your check says."
         )
     low, high = (math.nan if case.options[k] is None else float(case.options[k]) for k in ("low", "high"))
     off = rows.measured(f"{column}value") & ((value < low) | (value > high))
     if off.any():
         span = f"{'' if math.isnan(low) else f'{low:g}'}..{'' if math.isnan(high) else f'{high:g}'}"
         yield Failure(
-            off, f"{counted(int(off.sum()))} at {shown(float(np.median(value[off])))} (median), allowed {span}.",
+            off, f"{pluralize(int(off.sum()))} at {format_number(float(np.median(value[off])))} (median), allowed {span}.",
             measured={"median": float(np.median(value[off]))}, expected={"range": span}, kind="range",
             fix="As your check says.", order=np.abs(value),
         )  # fmt: skip

@@ -12,7 +12,7 @@ import numpy as np
 from datacheck.model.rotation import matrices, wxyz
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured, Rows
-from datacheck.rules.base import Case, Columns, measure
+from datacheck.rules.base import Columns, RuleContext, measure
 from datacheck.rules.causes import logarithms
 from datacheck.rules.measures import column_of, is_numeric, norms, place, positions, quantile
 from datacheck.schema.model import FieldSpec, Schema, parse_columns
@@ -95,7 +95,7 @@ def stored(block: Block, schema: Schema) -> Columns:
 
 
 @dataclass(frozen=True, eq=False)
-class Placed:
+class Placement:
     """The positions of each sample, as measured (`place`, `bones`, `near`).
 
     Shapes:
@@ -115,16 +115,16 @@ class Placed:
     near: bool
 
     @staticmethod
-    def of(rows: Rows, case: Case) -> Placed:
+    def of(rows: Rows, case: RuleContext) -> Placement:
         """Return those of the judged field."""
         spec, bone = case.spec, rows["bone"] if "bone" in rows else None  # noqa: SIM401  rows have no get
         centre = rows["first" if spec.role == "joints" else "centroid"]
         points = case.schema.spec(spec.near or "").role == "points"
         column = f"{spec.near}:{'centroid' if points else 'first'}"
         if spec.near and column in rows and f":{case.name}:near" in rows:
-            return Placed(rows["box"], bone, rows[f":{case.name}:near"], centre, rows[column], near=True)
+            return Placement(rows["box"], bone, rows[f":{case.name}:near"], centre, rows[column], near=True)
         away = rows["norm"] if "norm" in rows else norms(centre.T)
-        return Placed(rows["box"], bone, away, centre, np.zeros((len(rows), 3)), near=False)
+        return Placement(rows["box"], bone, away, centre, np.zeros((len(rows), 3)), near=False)
 
     def distance(self, by: float = 1.0, moved: Array | None = None) -> Array:
         """Return how far the positions are from `origin` once scaled and moved.

@@ -160,7 +160,7 @@ def _keys64(xyz: Array) -> Array:
     return keys
 
 
-_ASKED, _FEWEST = 32, 8  # points whose nearest one is looked for
+_SAMPLED_POINTS, _FEWEST = 32, 8  # points whose nearest one is looked for
 _SMALL = 1024  # points of clouds in which all are looked at
 _PAIRS = 1 << 12  # of points, of one cloud
 _TOGETHER = 1 << 13  # pairs of small clouds of one size that are measured in one go
@@ -194,11 +194,11 @@ def spacing(column: Column, asked: Array) -> Measured | None:
     small = asked & (ends > _TINY) & (ends < _HUGE) & (lengths > 1) & (lengths <= _SMALL)
     for size in np.unique(lengths[small]).tolist():
         mine = np.flatnonzero(small & (lengths == size))
-        most = max(1, _TOGETHER // min(_PAIRS, _ASKED * size))
+        most = max(1, _TOGETHER // min(_PAIRS, _SAMPLED_POINTS * size))
         for some in (mine[start : start + most] for start in range(0, len(mine), most)):
             apart[some] = _among(xyz[:, (stops[some] - size)[:, None] + np.arange(size)])
     large = np.flatnonzero(asked & (lengths > _SMALL))
-    plans = _plans(xyz, stops[large], lengths[large]) if len(large) else ()
+    plans = _cell_grids(xyz, stops[large], lengths[large]) if len(large) else ()
     for i, plan in zip(large.tolist(), plans, strict=True):
         apart[i] = _in_columns(xyz[:, stops[i] - lengths[i] : stops[i]], plan)
     for i in np.flatnonzero(asked & (lengths > 1) & ~small & np.isnan(apart)).tolist():
@@ -238,7 +238,7 @@ def _among(clouds: Array) -> Array:
         clouds: float (3, clouds, points), finite
         returns: float64 (clouds)
     """
-    many = min(_ASKED, max(_FEWEST, _PAIRS // clouds.shape[2]))
+    many = min(_SAMPLED_POINTS, max(_FEWEST, _PAIRS // clouds.shape[2]))
     return _middle(_nearest(clouds[:, :, _evenly(clouds.shape[2], many)], clouds))
 
 
@@ -268,7 +268,7 @@ def _middle(nearest: Array) -> Array:
 # ------------------------------------------------------------------------------------------------- in columns
 
 
-class _Plan(NamedTuple):
+class _CellGrid(NamedTuple):
     """Where columns through a cloud lie: two axes, a point in one of them, how wide they are and how often they come.
 
     Args:
@@ -284,7 +284,7 @@ class _Plan(NamedTuple):
     least: int
 
 
-def _plans(xyz: Array, stops: Array, lengths: Array) -> list[_Plan | None]:
+def _cell_grids(xyz: Array, stops: Array, lengths: Array) -> list[_CellGrid | None]:
     """Return a plan for each of some clouds, None where a few points of it do not tell."""
     seen = xyz[:, (stops - lengths)[:, None] + (2 * np.arange(_SEEN) + 1) * lengths[:, None] // (2 * _SEEN)]
     finite = np.isfinite(seen).all(axis=0)
@@ -305,12 +305,12 @@ def _plans(xyz: Array, stops: Array, lengths: Array) -> list[_Plan | None]:
     places = seen[axes, every, np.argmax(np.roll(finite, -_SEEN // 2, axis=1), axis=1) - _SEEN // 2].T.tolist()
     told = zip(axes.T.tolist(), places, bits.T.tolist(), exponents, least, strict=True)
     return [
-        _Plan((a, b), (x, y), (many, few), *rest) if fine else None
+        _CellGrid((a, b), (x, y), (many, few), *rest) if fine else None
         for fine, ((a, b), (x, y), (many, few), *rest) in zip(good.tolist(), told, strict=True)
     ]
 
 
-def _in_columns(cloud: Array, plan: _Plan | None) -> float:
+def _in_columns(cloud: Array, plan: _CellGrid | None) -> float:
     """Return how far points are apart, looking only at thin columns through a cloud; NaN where those do not tell.
 
     Notes:
@@ -327,7 +327,7 @@ def _in_columns(cloud: Array, plan: _Plan | None) -> float:
     return math.nan
 
 
-def _within(cloud: Array, plan: _Plan, exponent: int) -> float:
+def _within(cloud: Array, plan: _CellGrid, exponent: int) -> float:
     (first, second), (x, y) = plan.axes, plan.point
     scale = cloud.dtype.type(2.0**-exponent)
     kept = _in_slices(cloud[first], x, exponent, plan.bits[0])
@@ -337,7 +337,7 @@ def _within(cloud: Array, plan: _Plan, exponent: int) -> float:
     off = np.abs(points - np.rint(points))
     walls = 0.5 - np.maximum(off[first], off[second])
     inner = np.flatnonzero(walls > _INNER)
-    many = min(_ASKED, max(_FEWEST, _PAIRS // max(len(kept), 1)))
+    many = min(_SAMPLED_POINTS, max(_FEWEST, _PAIRS // max(len(kept), 1)))
     if len(inner) < _FEWEST:
         return math.nan
     asked = inner[:: -(-len(inner) // many)]

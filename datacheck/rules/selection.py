@@ -13,7 +13,7 @@ from datacheck.errors import UsageError
 from datacheck.model.finding import Severity, Verdict
 from datacheck.model.sample import DEPTHS, Depth
 from datacheck.rules.base import Measure, Rule
-from datacheck.schema.grammar import meant
+from datacheck.schema.grammar import suggestion
 from datacheck.schema.model import ANY, FieldSpec, RuleSpec, Schema, pixels
 from datacheck.schema.patterns import parse
 from datacheck.schema.validate import Complaint
@@ -65,14 +65,14 @@ def choose_rules(schema: Schema, rules: Mapping[str, Rule], level: Depth = "deep
     Raises:
         UsageError: the ``rules:`` block names a rule or an option that does not exist, or gives it a wrong value.
     """
-    for where, said in complaints(schema, rules):
+    for where, said in rule_complaints(schema, rules):
         msg = f"schema {schema.name}, {'.'.join(map(str, where))}: {said}"
         raise UsageError(msg)
     every = variants(schema)
     return [_choose(every, rule, level) for _, rule in sorted(rules.items())]
 
 
-def complaints(schema: Schema, rules: Mapping[str, Rule]) -> Iterator[Complaint]:
+def rule_complaints(schema: Schema, rules: Mapping[str, Rule]) -> Iterator[Complaint]:
     """Yield what is wrong with the ``rules:`` block: (key, sentence)."""
     for code, settings in schema.rules.items():
         if code not in rules:
@@ -82,7 +82,7 @@ def complaints(schema: Schema, rules: Mapping[str, Rule]) -> Iterator[Complaint]
         for name, value in (settings.model_extra or {}).items():
             where = ("rules", code, name)
             if name not in rule.defaults:
-                near = meant(name, [*rule.defaults, "severity", "allow", "ignore", "reason"])
+                near = suggestion(name, [*rule.defaults, "severity", "allow", "ignore", "reason"])
                 known = near or f"; known are {', '.join(rule.defaults) or 'none'}"
                 yield where, f"{rule.name} has no option {name!r}{known}"
             elif _like(value, rule.defaults[name]) is _WRONG:
@@ -152,14 +152,14 @@ def _like(value: Any, default: Any) -> Any:
     return _WRONG
 
 
-def of_files(choice: Choice) -> Choice:
+def for_files(choice: Choice) -> Choice:
     """Return the choice for a scan of files: out of play where its rule judges a loader."""
     if choice.rule.code not in {NONDETERMINISM, CONTRACT} or choice.verdict is not None:
         return choice
     return replace(choice, verdict=Verdict.NOT_APPLICABLE, why="no loader was named (--loader package.module:factory)")
 
 
-def of_samples(choice: Choice) -> Choice:
+def for_loader(choice: Choice) -> Choice:
     """Return the choice for a scan of what a loader returns: out of play where its rule judges files."""
     code = choice.rule.code
     if choice.verdict is not None or code in _SAMPLES_TOO or not code.startswith(_FILES_ONLY):
@@ -202,13 +202,13 @@ def measures_of(choices: Sequence[Choice], level: Depth = "deep") -> list[Measur
     return [found[name] for name in sorted(found) if DEPTHS.index(found[name].depth) <= DEPTHS.index(level)]
 
 
-def in_order_of_need(choices: Sequence[Choice]) -> list[Choice]:
+def by_dependency(choices: Sequence[Choice]) -> list[Choice]:
     """Return the choices so that a rule comes after those whose failing samples it does not judge."""
     by_code = {choice.rule.code: choice for choice in choices}
     done: dict[str, Choice] = {}
 
     def visit(choice: Choice, above: tuple[str, ...]) -> None:
-        for code in choice.rule.needs:
+        for code in choice.rule.suppressed_by:
             if code in by_code and code not in done and code not in above:
                 visit(by_code[code], (*above, choice.rule.code))
         done[choice.rule.code] = choice

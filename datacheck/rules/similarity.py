@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from datacheck.model.chats import Messages, data_of
+from datacheck.model.chats import Messages, joined_bytes
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured, Rows
 from datacheck.rules.base import Columns, measure
@@ -15,7 +15,7 @@ from datacheck.rules.chat_turns import Turns, is_plain, of_messages, turns_in
 from datacheck.rules.measures import is_numeric, positions
 from datacheck.rules.point_spacing import content_keys, mixed
 from datacheck.rules.series import states
-from datacheck.rules.text_bytes import words_apart
+from datacheck.rules.text_bytes import single_spaced
 from datacheck.runtime.hashing import digest64, digests64
 from datacheck.schema.model import Schema
 
@@ -79,7 +79,7 @@ def elements(block: Block, kind: Kind, names: Sequence[str], cells: int = 0) -> 
 
 def _shingles(column: Column) -> Iterator[tuple[Array, Array]]:
     """Yield the runs of five characters of each text, in lower case and with one space between words."""
-    texts = words_apart(column)
+    texts = single_spaced(column)
     stops = np.cumsum([len(text) for text in texts]) if texts else np.zeros(0, np.int64)
     start = 0
     while start < len(texts):
@@ -380,19 +380,19 @@ def _folded(ufunc: np.ufunc, keys: Array, lengths: Array) -> Array:
 def _chats(column: Column) -> Array:
     """Return a digest per chat: of who says what where each message is a role and a text, else of its JSON."""
     if isinstance(column, Messages):
-        return _said(of_messages(column))
+        return _message_digests(of_messages(column))
     out = np.zeros(len(column), np.uint64)
     plain = np.array([is_plain(chat) for chat in column.objects], dtype=bool)
     places, rest = np.flatnonzero(plain), np.flatnonzero(~plain)
     turns = turns_in([column.objects[i] for i in places.tolist()])
     assert turns is not None
-    out[places] = _said(turns)
+    out[places] = _message_digests(turns)
     if len(rest):
         out[rest] = _plain(column.take(rest))
     return out
 
 
-def _said(turns: Turns) -> Array:
+def _message_digests(turns: Turns) -> Array:
     """Return a digest of the messages of each chat."""
     said = turns.said
     assert said.lengths is not None
@@ -404,7 +404,7 @@ def _said(turns: Turns) -> Array:
     stops = np.cumsum(turns.counts)
     sizes = np.concatenate([[0], np.cumsum(said.lengths)])
     begins, ends = sizes[stops - turns.counts], sizes[stops]
-    data = data_of(said)
+    data = joined_bytes(said)
     texts = digests64(data[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True))
     return mixed(texts ^ (total[stops] - total[stops - turns.counts]))
 
@@ -412,7 +412,7 @@ def _said(turns: Turns) -> Array:
 def _plain(column: Column) -> Array:
     """Return a digest per sample of its bytes; of text without regard to white space, of plain chats who says what."""
     if column.kind == "text":
-        return digests64(words_apart(column))
+        return digests64(single_spaced(column))
     values = np.ascontiguousarray(column.values)
     head = f"{values.dtype.str}{values.shape[1:]}".encode()
     lengths = np.ones(len(column), np.int64) if column.lengths is None else column.lengths

@@ -12,7 +12,7 @@ import numpy as np
 
 from datacheck.model.sample import Column
 from datacheck.model.table import Measured, Rows
-from datacheck.rules.base import Case, Columns, measure
+from datacheck.rules.base import Columns, RuleContext, measure
 from datacheck.rules.measures import is_numeric, leaf, norms
 from datacheck.schema.grammar import factor
 from datacheck.schema.model import FieldSpec
@@ -149,10 +149,10 @@ def bones(column: Column, spec: FieldSpec) -> Columns:
     if size == (3,):
         whole = column.lengths == joints
         rows = column.values[np.repeat(whole, column.lengths)]
-        found = {"pairs": _apart(rows.reshape(-1, joints, 3), skeleton)}
+        found = {"pairs": _pair_distances(rows.reshape(-1, joints, 3), skeleton)}
     elif size == (joints, 3):
         whole = column.lengths > 0
-        each = [_apart(column[i], skeleton) for i in np.flatnonzero(whole).tolist()]
+        each = [_pair_distances(column[i], skeleton) for i in np.flatnonzero(whole).tolist()]
         empty = np.zeros((0, len(skeleton.pairs)))
         found = {
             "pairs": np.stack([np.median(one, axis=0) for one in each]) if each else empty,
@@ -166,7 +166,7 @@ def bones(column: Column, spec: FieldSpec) -> Columns:
     return {name: _spread(values, whole) for name, values in found.items()}
 
 
-def _apart(skeletons: Array, skeleton: Skeleton) -> Array:
+def _pair_distances(skeletons: Array, skeleton: Skeleton) -> Array:
     """Return the distances of all pairs, float64 (skeletons, pairs)."""
     start, stop = np.array(skeleton.pairs).T
     xyz = np.ascontiguousarray(skeletons.transpose(2, 1, 0), dtype=np.float64)
@@ -187,7 +187,7 @@ def _spread(values: Array, whole: Array) -> Measured:
 
 
 @dataclass(frozen=True, eq=False)
-class Apart:
+class JointDistances:
     """How far joints are apart, in metres.
 
     Shapes:
@@ -203,7 +203,7 @@ class Apart:
     steps: Array
 
     @staticmethod
-    def of(rows: Rows, case: Case, skeleton: Skeleton) -> Apart:
+    def of(rows: Rows, case: RuleContext, skeleton: Skeleton) -> JointDistances:
         """Return the distances of all pairs of a skeleton."""
 
         def metres(name: str, many: int) -> Array:
@@ -218,11 +218,11 @@ class Apart:
         steps = np.ones(len(rows), np.int64)
         if "moments" in rows:
             steps = np.where(rows.measured("moments"), rows["moments"], steps)
-        return Apart(metres("pairs", pairs), metres("sway", pairs), metres("strain", inner), steps)
+        return JointDistances(metres("pairs", pairs), metres("sway", pairs), metres("strain", inner), steps)
 
-    def at(self, places: Array) -> Apart:
+    def at(self, places: Array) -> JointDistances:
         """Return those of some rows."""
-        return Apart(self.lengths[places], self.sway[places], self.strain[places], self.steps[places])
+        return JointDistances(self.lengths[places], self.sway[places], self.strain[places], self.steps[places])
 
     @property
     def spread(self) -> Array:

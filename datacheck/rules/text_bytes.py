@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.model.chats import Messages, data_of, parts_of, text_at
+from datacheck.model.chats import Messages, joined_bytes, text_at, text_bytes
 from datacheck.model.sample import Column
 from datacheck.rules.base import Columns, measure
 from datacheck.rules.chat_turns import chats_in, turns_of
@@ -27,16 +27,16 @@ _IDEOGRAPHIC = 0xE38080
 _RARE_LEADS = [byte for byte in LEADS if byte != _IDEOGRAPHIC >> 16]  # half of all Chinese text holds that one
 
 
-def words_apart(column: Column) -> list[bytes]:
+def single_spaced(column: Column) -> list[bytes]:
     """Return each text of a column in UTF-8 with one space between its words: ``" ".join(text.split())``.
 
     Notes:
         White space is what `str.isspace` calls so. A few passes over the bytes of all texts tell most texts from those
         that have something else than single spaces within; only these are taken apart, which takes ten times as long.
     """
-    octets, data = np.ascontiguousarray(column.values), data_of(column)
+    octets, data = np.ascontiguousarray(column.values), joined_bytes(column)
     stops = column.starts + (0 if column.lengths is None else column.lengths)
-    texts = parts_of(column)
+    texts = text_bytes(column)
     untidy = np.concatenate([_untidy(octets, column.starts, stops), _other_spaces(octets, data)])
     for i in np.unique(np.searchsorted(stops, untidy, side="right")).tolist():
         text = texts[i].decode("utf-8", "surrogatepass")
@@ -250,16 +250,16 @@ def _texts(column: Column, spec: FieldSpec) -> tuple[Column, Array | None]:
     values: Iterable[Any] = column.objects
     if spec.role == "chat":
         values = (list(map(content_of, chat)) for chat in chats_in(column))
-    return Column.of(["".join(_said(value)) for value in values]), None
+    return Column.of(["".join(_json_texts(value)) for value in values]), None
 
 
-def _said(value: Any) -> Iterator[str]:
+def _json_texts(value: Any) -> Iterator[str]:
     """Yield the texts in a JSON value, without its keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
         for one in value.values() if isinstance(value, dict) else value:
-            yield from _said(one)
+            yield from _json_texts(one)
 
 
 def _per_text(octets: Array, stops: Array) -> dict[str, Array]:

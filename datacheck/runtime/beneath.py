@@ -56,7 +56,7 @@ def is_mostly_holes(descriptor: int, status: os.stat_result) -> bool:
     return size > SMALL_BYTES and size - 512 * status.st_blocks > half and _has_holes(descriptor, size, half)
 
 
-def written_bytes(descriptor: int) -> int:
+def allocated_bytes(descriptor: int) -> int:
     """Return the bytes of a file, or of all files in a folder, that are no holes.
 
     Raises:
@@ -65,12 +65,12 @@ def written_bytes(descriptor: int) -> int:
     status = os.fstat(descriptor)
     if stat.S_ISDIR(status.st_mode):
         walked = os.fwalk(dir_fd=descriptor)
-        return sum(_written_in(folder, name) for _, _, names, folder in walked for name in names)
+        return sum(_allocated_in(folder, name) for _, _, names, folder in walked for name in names)
     missing = 512 * status.st_blocks < status.st_size
     return status.st_size - (_holes(descriptor, status.st_size) if missing else 0)
 
 
-def _written_in(folder: int, name: str) -> int:
+def _allocated_in(folder: int, name: str) -> int:
     """Return the bytes of a file in a folder that are no holes, 0 for anything else."""
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if not stat.S_ISREG(status.st_mode) or status.st_size <= 512 * status.st_blocks:
@@ -115,7 +115,7 @@ def _holes(descriptor: int, size: int, most: float = math.inf) -> int:
 _OPENAT2 = 437  # the same number on every architecture
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a pipe in a file's place would block
-_OUT = "a link out of the data folder; copy the file in the place of the link"
+_OUTSIDE = "a link out of the data folder; copy the file in the place of the link"
 _LINKED = "a link, which is not followed here; copy the file in the place of the link"
 _NO_FILE = "not a regular file (a device, a socket or a pipe)"
 _PIECE = 1 << 20
@@ -123,7 +123,7 @@ _TRIES = 16
 _LARGEST = 2**63 - 1
 
 
-class _How(ctypes.Structure):
+class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
@@ -133,7 +133,7 @@ def _kernel() -> ctypes.CDLL | None:
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None, use_errno=True)
-    how = _How(os.O_PATH | os.O_CLOEXEC, 0, 0)
+    how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, 0)
     found = libc.syscall(_OPENAT2, -100, b"/", ctypes.byref(how), ctypes.sizeof(how))
     if found < 0:
         return None
@@ -141,12 +141,12 @@ def _kernel() -> ctypes.CDLL | None:
     return libc
 
 
-def described() -> str:
+def open_method() -> str:
     """Return how files are opened on this machine, in words."""
     return "folder by folder" if _kernel() is None else "openat2"
 
 
-class Folder:
+class ConfinedFolder:
     """A folder that is held open; its files are opened by path, and no path or link leads out of it.
 
     Args:
@@ -207,7 +207,7 @@ class Folder:
             if found >= 0:
                 return found
             if not (links and code == errno.EXDEV):  # EXDEV: out of the folder, or by an absolute link
-                known = {errno.EXDEV: _OUT, errno.ELOOP: os.strerror(code) if links else _LINKED}
+                known = {errno.EXDEV: _OUTSIDE, errno.ELOOP: os.strerror(code) if links else _LINKED}
                 raise OSError(code, known.get(code, os.strerror(code)))
         inner = self._inner(path) if links else path
         if kernel is None:
@@ -225,14 +225,14 @@ class Folder:
         """
         goal = os.path.realpath(f"{self.real}/{path}")
         if goal != self.real and not goal.startswith(self.real.rstrip("/") + "/"):
-            raise OSError(errno.EXDEV, _OUT)
+            raise OSError(errno.EXDEV, _OUTSIDE)
         return os.path.relpath(goal, self.real)
 
     def _walked(self, path: str) -> int:
         """Open a path folder by folder; a link that somebody puts in the way is an error."""
         parts = [part for part in path.split("/") if part not in {"", "."}]
         if ".." in parts or path.startswith("/"):
-            raise OSError(errno.EXDEV, _OUT)
+            raise OSError(errno.EXDEV, _OUTSIDE)
         here = os.dup(self._descriptor)
         try:
             for part in parts[:-1]:
@@ -265,7 +265,7 @@ class Folder:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def __enter__(self) -> Folder:
+    def __enter__(self) -> ConfinedFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -280,7 +280,7 @@ Stamp = tuple[int, ...]  # size, mtime, ctime and inode, as a listing holds them
 
 
 class File(os.PathLike[str]):
-    """A file or folder below a `Folder`, with the methods of a `Path` that readers use; each opens it by handle.
+    """A file or folder below a `ConfinedFolder`, with the methods of a `Path` that readers use; each opens it by handle.
 
     Args:
         folder: where the path begins.
@@ -294,7 +294,7 @@ class File(os.PathLike[str]):
 
     __slots__ = ("_descriptor", "_expected", "_folder", "_links", "_path", "name")
 
-    def __init__(self, folder: Folder, path: str, expected: Stamp | None = None, *, links: bool = True) -> None:
+    def __init__(self, folder: ConfinedFolder, path: str, expected: Stamp | None = None, *, links: bool = True) -> None:
         self._folder, self._path, self._expected, self._links = folder, path, expected, links
         self._descriptor = -1
         self.name = path.rpartition("/")[2]
@@ -303,7 +303,7 @@ class File(os.PathLike[str]):
         """Return a path that opens the file which is here now, whatever takes its place later."""
         if self._descriptor < 0:
             self._descriptor = self.descriptor()
-        return os.fspath(name_of(self._descriptor))
+        return os.fspath(descriptor_path(self._descriptor))
 
     def __str__(self) -> str:
         """Return where the file is, for people."""
@@ -404,18 +404,18 @@ class File(os.PathLike[str]):
 
     def without_links(self) -> File:
         """Return the same file, below a handle of its own: no link on the way further down is followed."""
-        return File(Folder(self), "", links=False)
+        return File(ConfinedFolder(self), "", links=False)
 
 
-Place = Path | File
+AnyPath = Path | File
 
 
 def stamp_of(status: os.stat_result) -> Stamp:
     """Return size, mtime, ctime and inode, as a listing holds them."""
-    return clamped((status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
+    return clamp_stamp((status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
 
 
-def clamped(stamp: Stamp) -> Stamp:
+def clamp_stamp(stamp: Stamp) -> Stamp:
     """Return sizes and times as 64 bits hold them: a number beyond the first or last is that number."""
     if min(stamp) >= -_LARGEST and max(stamp) <= _LARGEST:
         return stamp
@@ -424,34 +424,34 @@ def clamped(stamp: Stamp) -> Stamp:
 
 def _openat2(kernel: ctypes.CDLL, folder: int, path: str, resolve: int) -> tuple[int, int]:
     """Return (descriptor, 0), or (-1, the error's number)."""
-    how = _How(_READ, 0, resolve)
+    how = _OpenHow(_READ, 0, resolve)
     for _ in range(_TRIES):
         found = kernel.syscall(_OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
         code = 0 if found >= 0 else ctypes.get_errno()
         if code not in {errno.EAGAIN, errno.EINTR}:  # EAGAIN: a rename elsewhere during "..", or a lease on the file
             break
     else:
-        how = _How(os.O_PATH | os.O_CLOEXEC, 0, resolve)
+        how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, resolve)
         found = kernel.syscall(_OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
         code = 0 if found >= 0 else ctypes.get_errno()
         if found >= 0:
-            found = _waited(found)
+            found = _open_leased(found)
     return found, code
 
 
-def _waited(place: int) -> int:
+def _open_leased(place: int) -> int:
     """Open a regular file that another program holds by a lease, once the program gives the lease back."""
     try:
         if not stat.S_ISREG(os.fstat(place).st_mode):
             raise OSError(errno.EINVAL, _NO_FILE)
-        return os.open(name_of(place), _READ & ~os.O_NONBLOCK)
+        return os.open(descriptor_path(place), _READ & ~os.O_NONBLOCK)
     finally:
         os.close(place)
 
 
 def open_plain(folder: str | os.PathLike[str], path: str) -> int:
     """Return a descriptor of a regular file or a folder below a folder; no link below it is followed."""
-    with Folder(folder) as held:
+    with ConfinedFolder(folder) as held:
         return held.open_plain(path)
 
 
@@ -468,7 +468,7 @@ def open_regular(path: str | os.PathLike[str], *, links: bool = True) -> int:
     try:
         opened = os.open(path, _READ | (0 if links else os.O_NOFOLLOW))
     except BlockingIOError:
-        opened = _waited(os.open(path, os.O_PATH | os.O_CLOEXEC))
+        opened = _open_leased(os.open(path, os.O_PATH | os.O_CLOEXEC))
     kind = os.fstat(opened).st_mode
     if stat.S_ISREG(kind):
         return opened
@@ -516,6 +516,6 @@ def _read(descriptor: int, limit: int) -> bytes:
         os.close(descriptor)
 
 
-def name_of(descriptor: int) -> Path:
+def descriptor_path(descriptor: int) -> Path:
     """Return a path that opens what a descriptor of this process holds, whatever its name leads to by now."""
     return Path(f"/proc/self/fd/{descriptor}")

@@ -17,11 +17,11 @@ NO_FOLDER = {errno.ENOTDIR, errno.ELOOP}  # a link or a file stands in a folder'
 DEEPEST = 200  # each level holds a descriptor, and no folder that datacheck makes is nested like that
 _TOO_DEEP = f"folders are nested more than {DEEPEST} deep, which datacheck never does; remove them"
 
-Ours = Callable[[str], bool]
+IsOurs = Callable[[str], bool]
 
 
 @contextlib.contextmanager
-def opened(path: Path, within: int | None = None) -> Iterator[int]:
+def open_folder(path: Path, within: int | None = None) -> Iterator[int]:
     """Hold a folder open; yield its descriptor.
 
     Args:
@@ -91,13 +91,13 @@ def check_own(path: Path, instead: str) -> None:
         raise StorageError(msg)
 
 
-def remove_tree(path: Path, ours: Ours | None = None, within: int | None = None) -> list[Path]:
+def remove_tree(path: Path, ours: IsOurs | None = None, within: int | None = None) -> list[Path]:
     """Delete a folder with all that is in it; absent is fine, of a link only the link goes.
 
     Args:
         path: the folder.
         ours: tells by its path in the folder which file may go; all others stay, and so do links; None: all goes.
-        within: as of `opened`.
+        within: as of `open_folder`.
 
     Returns:
         The files that stay.
@@ -113,7 +113,7 @@ def remove_tree(path: Path, ours: Ours | None = None, within: int | None = None)
     return []
 
 
-def empty(path: Path, descriptor: int, ours: Ours | None = None, keep: str = "") -> list[Path]:
+def empty(path: Path, descriptor: int, ours: IsOurs | None = None, keep: str = "") -> list[Path]:
     """Delete what is in an open folder; return the files that stay.
 
     Args:
@@ -135,28 +135,28 @@ def drop_links(path: Path) -> None:
     Raises:
         OSError: the operating system refuses.
     """
-    with opened(path) as descriptor:
+    with open_folder(path) as descriptor:
         _drop_links(path, descriptor, DEEPEST)
 
 
 def _drop_links(path: Path, descriptor: int, deeper: int) -> None:
     if not deeper:
         raise OSError(errno.ELOOP, _TOO_DEEP)
-    for name, folder, file in _found(descriptor):
+    for name, folder, file in _entries(descriptor):
         if folder:
-            with opened(path / name, descriptor) as inner:
+            with open_folder(path / name, descriptor) as inner:
                 _drop_links(path / name, inner, deeper - 1)
         elif not file:
             fsops.SYSTEM.unlink(path / name, descriptor)
 
 
-def _found(descriptor: int) -> list[tuple[str, bool, bool]]:
+def _entries(descriptor: int) -> list[tuple[str, bool, bool]]:
     """Return the name of each entry of an open folder, whether it is a folder, and whether it is a regular file."""
     with os.scandir(descriptor) as entries:
         return [(one.name, one.is_dir(follow_symlinks=False), one.is_file(follow_symlinks=False)) for one in entries]
 
 
-def _removed(path: Path, within: int, ours: Ours | None, name: str, deeper: int) -> list[Path]:
+def _removed(path: Path, within: int, ours: IsOurs | None, name: str, deeper: int) -> list[Path]:
     try:
         descriptor = _open(path, within)
     except OSError as error:
@@ -175,13 +175,13 @@ def _removed(path: Path, within: int, ours: Ours | None, name: str, deeper: int)
     return left
 
 
-def _emptied(path: Path, descriptor: int, ours: Ours | None, base: str, deeper: int, keep: str = "") -> list[Path]:
+def _emptied(path: Path, descriptor: int, ours: IsOurs | None, base: str, deeper: int, keep: str = "") -> list[Path]:
     if not deeper:
         if ours is not None:
             return [path]
         raise OSError(errno.ELOOP, _TOO_DEEP)
     left: list[Path] = []
-    for name, folder, file in _found(descriptor):
+    for name, folder, file in _entries(descriptor):
         if name == keep:
             continue
         with contextlib.suppress(FileNotFoundError):  # another process may have been faster

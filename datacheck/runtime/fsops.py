@@ -15,7 +15,7 @@ from typing import IO
 from datacheck.errors import DatacheckError, OutOfSpaceError, StorageError, SyncFailedError, check_name
 
 _EXCHANGE = 2  # RENAME_EXCHANGE
-_HERE = -100  # AT_FDCWD
+_AT_FDCWD = -100  # AT_FDCWD
 
 
 class System:
@@ -61,7 +61,7 @@ class System:
         libc = ctypes.CDLL(None, use_errno=True)
         if not hasattr(libc, "renameat2"):
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-        one_in, other_in = (_HERE if where is None else where for where in (folder, to))
+        one_in, other_in = (_AT_FDCWD if where is None else where for where in (folder, to))
         names = os.fsencode(_in(folder, one)), os.fsencode(_in(to, other))
         if libc.renameat2(one_in, names[0], other_in, names[1], _EXCHANGE):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -113,7 +113,7 @@ _TRIES = 1000  # each of which met a folder that was gone at once
 SYSTEM = System()
 
 
-def refused(error: OSError, path: str | os.PathLike[str]) -> StorageError:
+def as_storage_error(error: OSError, path: str | os.PathLike[str]) -> StorageError:
     """Return the typed exception for an operating-system refusal while writing `path`."""
     reason = error.strerror or str(error)
     if error.errno in _FULL:
@@ -131,7 +131,7 @@ def guarded(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise refused(error, path) from error
+        raise as_storage_error(error, path) from error
 
 
 @contextlib.contextmanager
@@ -252,7 +252,7 @@ def link(source: Path, target: Path, folder: int | None = None) -> bool:
     except OSError as error:
         if error.errno in _NO_LINK:
             return False
-        raise refused(error, target) from error
+        raise as_storage_error(error, target) from error
     return True
 
 
@@ -368,7 +368,7 @@ def _make_missing(path: Path, *, sync: bool) -> None:
             SYSTEM.mkdir(place)
         except FileExistsError as error:
             if not stat.S_ISDIR(place.lstat().st_mode) and not place.is_dir():
-                raise refused(error, place) from error
+                raise as_storage_error(error, place) from error
         if sync:
             sync_directory(place.parent)
 
@@ -410,7 +410,7 @@ def exchange(one: Path, other: Path, folder: int | None = None, to: int | None =
     except OSError as error:
         if error.errno in _NO_EXCHANGE:
             return False
-        raise refused(error, one) from error
+        raise as_storage_error(error, one) from error
     return True
 
 
@@ -423,10 +423,10 @@ def remove_empty(path: Path, folder: int | None = None) -> None:
 # ---------------------------------------------------------------------------------------------- who is there
 
 
-_HELD = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe would wait for its writer
+_LOCK_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe would wait for its writer
 
 
-class Hold:
+class FileLock:
     """A lock on a file; the kernel frees it when it is closed or when the last process that has it ends.
 
     Notes:
@@ -442,7 +442,7 @@ class Hold:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def __enter__(self) -> Hold:
+    def __enter__(self) -> FileLock:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -452,7 +452,7 @@ class Hold:
         self.close()
 
 
-def hold(path: Path, *, shared: bool) -> Hold | None:
+def hold(path: Path, *, shared: bool) -> FileLock | None:
     """Lock a file without waiting; return None where another process holds it.
 
     Args:
@@ -468,12 +468,12 @@ def hold(path: Path, *, shared: bool) -> Hold | None:
         (`mounts.is_local`).
     """
     try:
-        descriptor = os.open(path, _HELD)
+        descriptor = os.open(path, _LOCK_FLAGS)
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise refused(error, path) from error
-    held = Hold(descriptor)
+        raise as_storage_error(error, path) from error
+    held = FileLock(descriptor)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -481,5 +481,5 @@ def hold(path: Path, *, shared: bool) -> Hold | None:
         return None
     except OSError as error:
         held.close()
-        raise refused(error, path) from error
+        raise as_storage_error(error, path) from error
     return held

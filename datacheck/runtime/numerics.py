@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 _COUNT = 4099  # a prime, so that every width of a vector unit leaves a rest
 
 
-def measured() -> dict[str, str]:
+def numeric_environment() -> dict[str, str]:
     """Return what decides the bytes of a shard besides its task, by name: versions, byte order, computations.
 
     Notes:
@@ -34,27 +34,27 @@ def measured() -> dict[str, str]:
 
 
 @cache
-def results() -> str:
+def computation_digest() -> str:
     """Return one digest of all computations, whatever versions made them, as 32 hex digits."""
     return digest_value(_computed())
 
 
 @cache
 def digest() -> str:
-    """Return one digest of all that is `measured`, as 32 hex digits."""
-    return digest_value(measured())
+    """Return one digest of all that is `numeric_environment`, as 32 hex digits."""
+    return digest_value(numeric_environment())
 
 
-def agree(planned: Mapping[str, str]) -> None:
+def check_same(planned: Mapping[str, str]) -> None:
     """Raise unless this process makes the same of numbers as the one that planned the build.
 
     Args:
-        planned: what was `measured` there.
+        planned: what was `numeric_environment` there.
 
     Raises:
         StorageError: it does not: the message says on which host, and what differs.
     """
-    here, versions = measured(), _versions()
+    here, versions = numeric_environment(), _versions()
     differs = [name for name in sorted({*here, *planned}) if here.get(name) != planned.get(name)]
     if not differs:
         return

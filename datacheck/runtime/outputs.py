@@ -19,7 +19,7 @@ _HEAD = 1 << 16
 IsOurs = Callable[[bytes], bool]
 
 
-def begins(head: bytes) -> IsOurs:
+def begins_with(head: bytes) -> IsOurs:
     """Return what tells a file by its first bytes."""
     return lambda data: data.startswith(head)
 
@@ -58,7 +58,7 @@ def check_output(path: Path, command: str, is_ours: IsOurs) -> None:
         msg = f"{path}: {path.parent} is no folder. Name another file."
         raise UsageError(msg) from error
     except OSError as error:
-        raise fsops.refused(error, path) from error
+        raise fsops.as_storage_error(error, path) from error
     msg = f"{path}: exists and {why}, so it is not replaced. Name a new file, or remove it."
     raise UsageError(msg)
 

@@ -68,7 +68,7 @@ class Sandbox:
 _SETTING = "DATACHECK_SANDBOX"  # "off" turns the sandbox off for this process and those that it starts
 
 
-def turn_off() -> None:
+def disable() -> None:
     """Start children without a sandbox from here on (``--no-sandbox``)."""
     os.environ[_SETTING] = "off"
 
@@ -78,7 +78,7 @@ def wanted() -> bool:
     return os.environ.get(_SETTING, "") != "off"
 
 
-def described() -> str:
+def sandbox_parts() -> str:
     """Return which parts of the sandbox this machine puts around a child, in words."""
     if not wanted():
         return "off (--no-sandbox)"
@@ -198,7 +198,7 @@ _CLONE_THREAD = 0x10000
 _X32 = 0x40000000  # a second set of numbers for the same calls
 
 # name: (x86_64, aarch64); None where the architecture lacks the call.
-_NEVER: dict[str, tuple[int | None, int]] = {
+_REFUSED_CALLS: dict[str, tuple[int | None, int]] = {
     "socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201), "accept": (43, 202),
     "accept4": (288, 242), "fork": (57, -1), "vfork": (58, -1), "execve": (59, 221), "execveat": (322, 281),
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "pidfd_getfd": (438, 438),
@@ -238,7 +238,7 @@ _NEVER: dict[str, tuple[int | None, int]] = {
     "getxattr": (191, 8), "lgetxattr": (192, 9), "listxattr": (194, 11), "llistxattr": (195, 12),
 }  # fmt: skip
 # Those whose first argument names a process: 0, this one, is allowed.
-_OWN: dict[str, tuple[int, int]] = {
+_OWN_PROCESS_CALLS: dict[str, tuple[int, int]] = {
     "prlimit64": (302, 261), "sched_setaffinity": (203, 122),
 }  # fmt: skip
 _NEWEST = 450  # of the calls that were looked at; what a later kernel adds fails as unknown
@@ -248,11 +248,11 @@ _COMMANDS = (
     ((72, 25), 1, (6, 7, 8, 10, 15, 37, 38, 1024, 1026, 1031, 1036, 1038)),  # fcntl
     ((157, 167), 0, (1, 22)),  # prctl: PR_SET_PDEATHSIG, PR_SET_SECCOMP
 )
-_KNOWS_TRUNCATE = 3  # version of Landlock; before, who may read a file may empty it when it is opened
+_TRUNCATE_VERSION = 3  # version of Landlock; before, who may read a file may empty it when it is opened
 _OPENAT2, _OPENS = 437, (((2, 1), (257, 2)), ((56, 2),))  # open, openat: which argument the flags are
 # All that an open file may be asked: is it a terminal, of which size, how much can be read; to block, to be inherited.
 # Others change the flags of files that are open for reading.
-_IOCTL, _ASKED = (16, 29), (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+_IOCTL, _ALLOWED_IOCTLS = (16, 29), (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _CLONE, _CLONE3 = (56, 220), (435, 435)
 _SENDTO = (44, 206)  # of a datagram socket: to any other that its user may write to, the system's log among them
 _SIGNAL = (62, 129), (234, 131)  # kill, tgkill
@@ -271,7 +271,7 @@ def _has_seccomp() -> bool:
 
 def _filter_calls(libc: ctypes.CDLL, *, writes: bool) -> None:
     column, architecture = _ARCHITECTURES[platform.machine()]
-    program = b"".join(_program(column, architecture, writes=writes))
+    program = b"".join(_filter_program(column, architecture, writes=writes))
     code = ctypes.create_string_buffer(program, len(program))
     pointer = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(code))
     for flags in (_ALL_THREADS | _SPARE_SPECULATION, _ALL_THREADS):  # kernels before 4.17 know only the latter
@@ -280,79 +280,82 @@ def _filter_calls(libc: ctypes.CDLL, *, writes: bool) -> None:
     _fail()
 
 
-def _no_emptying(column: int) -> Iterable[bytes]:
+def _refuse_truncation(column: int) -> Iterable[bytes]:
     """Yield the part of the filter that lets no file be emptied by opening it, where Landlock does not know that."""
-    if not 0 < _landlock_version() < _KNOWS_TRUNCATE:
+    if not 0 < _landlock_version() < _TRUNCATE_VERSION:
         return
-    yield _op(_EQUAL, _OPENAT2, 0, 1)  # its flags lie in memory; `runtime.beneath` does without
-    yield _op(_RETURN, _REFUSE | errno.ENOSYS)
+    yield _instruction(_EQUAL, _OPENAT2, 0, 1)  # its flags lie in memory; `runtime.beneath` does without
+    yield _instruction(_RETURN, _REFUSE | errno.ENOSYS)
     for number, argument in _OPENS[column]:
-        yield _op(_EQUAL, number, 0, 4)
-        yield _op(_LOAD, 16 + 8 * argument)
-        yield _op(_ANY_BIT, os.O_TRUNC, 0, 1)
-        yield _op(_RETURN, _REFUSE | errno.EPERM)
-        yield _op(_RETURN, _ALLOW)
+        yield _instruction(_EQUAL, number, 0, 4)
+        yield _instruction(_LOAD, 16 + 8 * argument)
+        yield _instruction(_ANY_BIT, os.O_TRUNC, 0, 1)
+        yield _instruction(_RETURN, _REFUSE | errno.EPERM)
+        yield _instruction(_RETURN, _ALLOW)
 
 
-def _program(column: int, architecture: int, *, writes: bool) -> Iterable[bytes]:
+def _filter_program(column: int, architecture: int, *, writes: bool) -> Iterable[bytes]:
     """Yield a filter of system calls: a refused one fails with EPERM.
 
     Notes:
         ``clone3`` hides its flags in memory, so it fails as unknown and the C library takes ``clone``, which may start
         threads and no processes. A signal may go to this process only, and only its own limits and priority may change.
     """
-    calls = [call[column] for call in _NEVER.values()]
+    calls = [call[column] for call in _REFUSED_CALLS.values()]
     numbers = sorted(call for call in calls if call is not None and call >= 0)
     no = _REFUSE | errno.EPERM
-    yield _op(_LOAD, 4)
-    yield _op(_EQUAL, architecture, 1, 0)
-    yield _op(_RETURN, no)
-    yield _op(_LOAD, 0)
+    yield _instruction(_LOAD, 4)
+    yield _instruction(_EQUAL, architecture, 1, 0)
+    yield _instruction(_RETURN, no)
+    yield _instruction(_LOAD, 0)
     if column == 0:
-        yield _op(_AT_LEAST, _X32, 0, 1)
-        yield _op(_RETURN, no)
-    yield _op(_AT_LEAST, _NEWEST + 1, 0, 1)
-    yield _op(_RETURN, _REFUSE | errno.ENOSYS)
-    yield _op(_EQUAL, _CLONE3[column], 0, 1)
-    yield _op(_RETURN, _REFUSE | errno.ENOSYS)
-    yield _op(_EQUAL, _CLONE[column], 0, 4)
-    yield _op(_LOAD, 16)  # the lower half of the first argument
-    yield _op(_ANY_BIT, _CLONE_THREAD, 1, 0)
-    yield _op(_RETURN, no)
-    yield _op(_RETURN, _ALLOW)
-    yield _op(_EQUAL, _SENDTO[column], 0, 6)
-    yield _op(_LOAD, 48)  # the two halves of the fifth argument, an address: `send` gives none
-    yield _op(_EQUAL, 0, 0, 2)
-    yield _op(_LOAD, 52)
-    yield _op(_EQUAL, 0, 1, 0)
-    yield _op(_RETURN, no)
-    yield _op(_RETURN, _ALLOW)
-    for call, process in [*((call, os.getpid()) for call in _SIGNAL), *((call, 0) for call in _OWN.values())]:
-        yield _op(_EQUAL, call[column], 0, 4)
-        yield _op(_LOAD, 16)
-        yield _op(_EQUAL, process, 1, 0)
-        yield _op(_RETURN, no)
-        yield _op(_RETURN, _ALLOW)
+        yield _instruction(_AT_LEAST, _X32, 0, 1)
+        yield _instruction(_RETURN, no)
+    yield _instruction(_AT_LEAST, _NEWEST + 1, 0, 1)
+    yield _instruction(_RETURN, _REFUSE | errno.ENOSYS)
+    yield _instruction(_EQUAL, _CLONE3[column], 0, 1)
+    yield _instruction(_RETURN, _REFUSE | errno.ENOSYS)
+    yield _instruction(_EQUAL, _CLONE[column], 0, 4)
+    yield _instruction(_LOAD, 16)  # the lower half of the first argument
+    yield _instruction(_ANY_BIT, _CLONE_THREAD, 1, 0)
+    yield _instruction(_RETURN, no)
+    yield _instruction(_RETURN, _ALLOW)
+    yield _instruction(_EQUAL, _SENDTO[column], 0, 6)
+    yield _instruction(_LOAD, 48)  # the two halves of the fifth argument, an address: `send` gives none
+    yield _instruction(_EQUAL, 0, 0, 2)
+    yield _instruction(_LOAD, 52)
+    yield _instruction(_EQUAL, 0, 1, 0)
+    yield _instruction(_RETURN, no)
+    yield _instruction(_RETURN, _ALLOW)
+    for call, process in [
+        *((call, os.getpid()) for call in _SIGNAL),
+        *((call, 0) for call in _OWN_PROCESS_CALLS.values()),
+    ]:
+        yield _instruction(_EQUAL, call[column], 0, 4)
+        yield _instruction(_LOAD, 16)
+        yield _instruction(_EQUAL, process, 1, 0)
+        yield _instruction(_RETURN, no)
+        yield _instruction(_RETURN, _ALLOW)
     for call, argument, commands in _COMMANDS:
-        yield _op(_EQUAL, call[column], 0, 2 + 2 * len(commands))
-        yield _op(_LOAD, 16 + 8 * argument)  # its lower half
+        yield _instruction(_EQUAL, call[column], 0, 2 + 2 * len(commands))
+        yield _instruction(_LOAD, 16 + 8 * argument)  # its lower half
         for command in commands:
-            yield _op(_EQUAL, command, 0, 1)
-            yield _op(_RETURN, no)
-        yield _op(_RETURN, _ALLOW)
+            yield _instruction(_EQUAL, command, 0, 1)
+            yield _instruction(_RETURN, no)
+        yield _instruction(_RETURN, _ALLOW)
     if not writes:  # who writes begins files anew
-        yield from _no_emptying(column)
-    yield _op(_EQUAL, _IOCTL[column], 0, 2 + 2 * len(_ASKED))
-    yield _op(_LOAD, 24)
-    for command in _ASKED:
-        yield _op(_EQUAL, command, 0, 1)
-        yield _op(_RETURN, _ALLOW)
-    yield _op(_RETURN, _REFUSE | errno.ENOTTY)
+        yield from _refuse_truncation(column)
+    yield _instruction(_EQUAL, _IOCTL[column], 0, 2 + 2 * len(_ALLOWED_IOCTLS))
+    yield _instruction(_LOAD, 24)
+    for command in _ALLOWED_IOCTLS:
+        yield _instruction(_EQUAL, command, 0, 1)
+        yield _instruction(_RETURN, _ALLOW)
+    yield _instruction(_RETURN, _REFUSE | errno.ENOTTY)
     for number in numbers:
-        yield _op(_EQUAL, number, 0, 1)
-        yield _op(_RETURN, no)
-    yield _op(_RETURN, _ALLOW)
+        yield _instruction(_EQUAL, number, 0, 1)
+        yield _instruction(_RETURN, no)
+    yield _instruction(_RETURN, _ALLOW)
 
 
-def _op(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
+def _instruction(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
     return struct.pack("HBBI", code, yes, no, value)

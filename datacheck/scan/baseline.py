@@ -14,8 +14,8 @@ import orjson
 from datacheck.errors import UsageError
 from datacheck.model.finding import Finding, RuleVerdict, Severity, Verdict
 from datacheck.model.table import Table
-from datacheck.rules.base import counted
-from datacheck.rules.engine import Judged
+from datacheck.rules.base import pluralize
+from datacheck.rules.engine import RuleResults
 from datacheck.runtime.beneath import read_file
 from datacheck.runtime.documents import MIB, VALUES, parse_json
 from datacheck.runtime.hashing import digest_value, shortened
@@ -130,7 +130,7 @@ def _texts(keys: Any) -> frozenset[str]:
     return frozenset(keys)
 
 
-def apply(baseline: Baseline, judged: Judged, table: Table) -> tuple[Judged, list[str]]:
+def apply(baseline: Baseline, judged: RuleResults, table: Table) -> tuple[RuleResults, list[str]]:
     """Return what is new beside a baseline, and sentences: what it hides, which entries match nothing any more.
 
     Notes:
@@ -139,19 +139,21 @@ def apply(baseline: Baseline, judged: Judged, table: Table) -> tuple[Judged, lis
     """
     used: dict[tuple[str, str], set[str]] = {}
     hidden: dict[str, int] = {}
-    parted = [_parted(finding, baseline, table, used, hidden) for finding in judged.findings]
+    parted = [_split_finding(finding, baseline, table, used, hidden) for finding in judged.findings]
     findings = [new for new, _ in parted if new is not None]
     suppressed = [old for _, old in parted if old is not None]
     failing = {f.code for f in findings if f.severity is not Severity.INFO}
-    verdicts = [_quiet(v, hidden[v.code], v.code in failing) if v.code in hidden else v for v in judged.verdicts]
+    verdicts = [
+        _muted_verdict(v, hidden[v.code], v.code in failing) if v.code in hidden else v for v in judged.verdicts
+    ]
     samples = len({int(row) for finding in suppressed for row in finding.rows})
-    said = counted(len(suppressed), "finding") + (f" of {counted(samples, 'sample')}" if samples else "")
+    said = pluralize(len(suppressed), "finding") + (f" of {pluralize(samples, 'sample')}" if samples else "")
     told = [f"{said} known to the baseline {baseline.path}: not told again"]
     new = replace(judged, findings=findings, verdicts=verdicts, suppressed=suppressed)
-    return new, [*(told if suppressed else []), *_stale(baseline, used)]
+    return new, [*(told if suppressed else []), *_stale_entries(baseline, used)]
 
 
-def _parted(
+def _split_finding(
     finding: Finding, baseline: Baseline, table: Table, used: dict[tuple[str, str], set[str]], hidden: dict[str, int]
 ) -> tuple[Finding | None, Finding | None]:
     """Return what of a finding is new, and what of it is known."""
@@ -168,25 +170,25 @@ def _parted(
         return None, replace(finding, suppressed=baseline.why)
     keys = [table.keys[int(row)] for row in finding.rows]
     rest = f" {int((~new).sum()):,} of these {len(new):,} samples are known to the baseline."
-    fresh = replace(_only(finding, keys, new), message=finding.message + rest)
-    return fresh, replace(_only(finding, keys, ~new), suppressed=baseline.why)
+    fresh = replace(_finding_subset(finding, keys, new), message=finding.message + rest)
+    return fresh, replace(_finding_subset(finding, keys, ~new), suppressed=baseline.why)
 
 
-def _only(finding: Finding, keys: Sequence[str], mask: Array) -> Finding:
+def _finding_subset(finding: Finding, keys: Sequence[str], mask: Array) -> Finding:
     rows = finding.rows[mask]
     worst = tuple(row for row in finding.worst if row in rows)
     ranges = None if finding.ranges is None else finding.ranges[mask]
     return replace(finding, rows=rows, examples=tuple(compress(keys, mask))[:3], worst=worst, ranges=ranges)
 
 
-def _quiet(verdict: RuleVerdict, hidden: int, failing: bool) -> RuleVerdict:  # noqa: FBT001  private
-    told = f"{counted(hidden, 'failing sample')} known to the baseline" if hidden else "known to the baseline"
+def _muted_verdict(verdict: RuleVerdict, hidden: int, failing: bool) -> RuleVerdict:  # noqa: FBT001  private
+    told = f"{pluralize(hidden, 'failing sample')} known to the baseline" if hidden else "known to the baseline"
     why = "; ".join(part for part in (verdict.why, told) if part)
     fails = verdict.verdict is Verdict.FAIL and not failing
     return replace(verdict, verdict=Verdict.PASS if fails else verdict.verdict, why=why)
 
 
-def _stale(baseline: Baseline, used: Mapping[tuple[str, str], Any]) -> Iterator[str]:
+def _stale_entries(baseline: Baseline, used: Mapping[tuple[str, str], Any]) -> Iterator[str]:
     """Yield a sentence for each of the first 100 entries that match nothing any more, and how many others do not."""
     count = 0
     for slot, keys in sorted(baseline.known.items()):

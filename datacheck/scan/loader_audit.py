@@ -15,20 +15,29 @@ from datacheck.cache.windows import Windows
 from datacheck.model.finding import Finding, Progress, Report, Severity, Tick, Verdict
 from datacheck.model.sample import Block, Depth
 from datacheck.model.table import CHECKED, UNREADABLE, Note, Table, concatenate
-from datacheck.plugins import find_in
+from datacheck.plugins import add_module_folders
 from datacheck.rules import rules_for
-from datacheck.rules.base import counted
-from datacheck.rules.engine import Judged, judge
-from datacheck.rules.measurement import Bench
-from datacheck.rules.selection import CONTRACT, NONDETERMINISM, Choice, choose_rules, measures_of, of_samples, served
+from datacheck.rules.base import pluralize
+from datacheck.rules.engine import RuleResults, judge
+from datacheck.rules.measurement import MeasurementRunner
+from datacheck.rules.selection import CONTRACT, NONDETERMINISM, Choice, choose_rules, for_loader, measures_of, served
 from datacheck.runtime.hashing import digest64, digest_bytes
 from datacheck.scan import run_dir
 from datacheck.scan.baseline import apply as apply_baseline
 from datacheck.scan.baseline import read as read_baseline
-from datacheck.scan.loader_process import Answer, First, Loader, Passes, Shaper, read_all, spread, whole_fields
-from datacheck.scan.previous_runs import Past, Slots, named_reference, read_reference
+from datacheck.scan.loader_process import (
+    Answer,
+    DeterminismPasses,
+    FirstPassDigests,
+    Loader,
+    PieceBuilder,
+    read_all,
+    spread,
+    whole_fields,
+)
+from datacheck.scan.previous_runs import PreviousRun, Slots, named_reference, read_reference
 from datacheck.scan.run import Request, ScanRun, publish, run_scan
-from datacheck.scan.summary import Facts, report_of
+from datacheck.scan.summary import RunContext, report_of
 from datacheck.scan.worker import checked_rows, unread_rows
 from datacheck.schema.model import Schema
 from datacheck.sources import with_label_table, with_stats
@@ -41,9 +50,9 @@ Array = np.ndarray[Any, Any]
 
 _PROBED = 8
 _ROUNDS = 4
-_FEWEST = 3  # samples that must be equal before "every index gives one sample" is more than chance
-_LARGER = 3.0  # times: a share of failing samples that is clearly larger than in the files
-_SURE = 3.0  # standard errors
+_LEAST_EQUAL = 3  # samples that must be equal before "every index gives one sample" is more than chance
+_CLEARLY_LARGER = 3.0  # times: a share of failing samples that is clearly larger than in the files
+_STANDARD_ERRORS = 3.0  # standard errors
 _DROPPED_MOST = 0.5  # more missing than this is no loss but another way of counting
 
 
@@ -51,7 +60,7 @@ _DROPPED_MOST = 0.5  # more missing than this is no loss but another way of coun
 
 
 @dataclass(frozen=True, eq=False)
-class Served:
+class ServedIndex:
     """What the first pass knows of every index.
 
     Shapes:
@@ -68,7 +77,7 @@ class Served:
     instead: Mapping[int, str]
 
 
-def ask_again(loader: Loader, items: Sequence[int]) -> list[tuple[int, dict[str, int]]]:
+def probe_repeatedly(loader: Loader, items: Sequence[int]) -> list[tuple[int, dict[str, int]]]:
     """Return (index, digests) of indices asked again and again in turn, in one process; nothing where it dies."""
     if not items:
         return []
@@ -76,7 +85,7 @@ def ask_again(loader: Loader, items: Sequence[int]) -> list[tuple[int, dict[str,
     return [] if death is not None else [(index, digests) for index, digests in said["asked"]]
 
 
-def of_index(served: Served, answers: Sequence[tuple[int, int]]) -> Iterator[Note]:
+def index_notes(served: ServedIndex, answers: Sequence[tuple[int, int]]) -> Iterator[Note]:
     """Yield notes about indices that are not served.
 
     Args:
@@ -84,7 +93,7 @@ def of_index(served: Served, answers: Sequence[tuple[int, int]]) -> Iterator[Not
         answers: (index, digest) of the indices that were asked again.
     """
     known = served.digests[served.digests != 0]
-    if len(known) >= _FEWEST and bool((known == known[0]).all()):
+    if len(known) >= _LEAST_EQUAL and bool((known == known[0]).all()):
         yield _dataset("constant", samples=len(known))
         return
     others = set(known.tolist())
@@ -102,7 +111,7 @@ def of_index(served: Served, answers: Sequence[tuple[int, int]]) -> Iterator[Not
         yield Note(CONTRACT, served.keys[index], "", about={"kind": "substituted", "instead": passed_on})
 
 
-def of_end(loader: Loader, served: Served) -> Iterator[Note]:
+def past_end_notes(loader: Loader, served: ServedIndex) -> Iterator[Note]:
     """Yield a note where the first index that does not exist is served, recurses or hangs."""
     said, death = loader.run("beyond", {"items": [loader.length]})
     if isinstance(death, Death):
@@ -110,11 +119,11 @@ def of_end(loader: Loader, served: Served) -> Iterator[Note]:
     elif said.get("kind") == "RecursionError":
         yield _dataset("beyond", length=loader.length, how="RecursionError")
     elif "digests" in said:
-        same = np.flatnonzero(served.digests == np.uint64(combined(said["digests"])))
+        same = np.flatnonzero(served.digests == np.uint64(sample_digest(said["digests"])))
         yield _dataset("beyond", length=loader.length, key=served.keys[int(same[0])] if len(same) else "")
 
 
-def combined(digests: Mapping[str, int]) -> int:
+def sample_digest(digests: Mapping[str, int]) -> int:
     """Return one digest of a whole sample, never 0."""
     return digest64("".join(f"{name}\0{found:016x}\0" for name, found in sorted(digests.items())).encode()) or 1
 
@@ -126,7 +135,7 @@ def _dataset(kind: str, **about: Any) -> Note:
 # ------------------------------------------------------------------------------------------ against the files
 
 
-def made_by_loader(judged: Judged, keys: Sequence[str], files: ScanRun, split: str) -> Iterator[Note]:
+def loader_failures(judged: RuleResults, keys: Sequence[str], files: ScanRun, split: str) -> Iterator[Note]:
     """Yield a note for every sample that fails a rule as the loader returns it, while the files do not.
 
     Args:
@@ -176,10 +185,10 @@ def _clearly_larger(failed: int, of: int, failed_before: int, of_before: int) ->
     share, before = failed / max(1, of), failed_before / max(1, of_before)
     both = (failed + failed_before) / max(1, of + of_before)
     error = (both * (1 - both) * (1 / max(1, of) + 1 / max(1, of_before))) ** 0.5
-    return share >= _LARGER * before and share - before >= _SURE * error
+    return share >= _CLEARLY_LARGER * before and share - before >= _STANDARD_ERRORS * error
 
 
-def of_length(length: int, split: str, files: ScanRun, schema: Schema) -> tuple[list[Note], str]:
+def length_notes(length: int, split: str, files: ScanRun, schema: Schema) -> tuple[list[Note], str]:
     """Return a note where the loader serves fewer samples than the files hold, or a sentence where that is unknown.
 
     Args:
@@ -298,19 +307,19 @@ def run_audit(schema: Schema, audit: Audit, request: Request, progress: Progress
     placed = served(told.for_split(audit.split))
     baseline = None if request.baseline is None else read_baseline(request.baseline)
     reference = None if request.reference is None else read_reference(request.reference, schema)
-    find_in(request.paths)
-    choices = [of_samples(choice) for choice in choose_rules(placed, rules_for(placed), _level(request))]
-    place = run_dir.place_of(schema, Path(audit.factory), audit.split or "loader", {}, request.output)
-    seen = _First(placed, audit, request, choices, progress)
+    add_module_folders(request.paths)
+    choices = [for_loader(choice) for choice in choose_rules(placed, rules_for(placed), _level(request))]
+    place = run_dir.run_location(schema, Path(audit.factory), audit.split or "loader", {}, request.output)
+    seen = _FirstPass(placed, audit, request, choices, progress)
     seen.read()
     notes, unseen = _contract(seen, audit, files)
     choices = _without_nondeterminism(choices, notes, seen)
     judged = judge(seen.table, placed, choices, notes, seen.crashes, reference)
-    notes += [] if files is None else made_by_loader(judged, seen.table.keys, files, audit.split)
-    if codes := _consequences(notes):
-        choices = [_after_contract(choice, codes) for choice in choices]
+    notes += [] if files is None else loader_failures(judged, seen.table.keys, files, audit.split)
+    if codes := _caused_rules(notes):
+        choices = [_suppressed_by_contract(choice, codes) for choice in choices]
         judged = judge(seen.table, placed, choices, notes, seen.crashes, reference)
-    judged = replace(judged, findings=[_of_loader(finding) for finding in judged.findings])
+    judged = replace(judged, findings=[_with_loader_fix(finding) for finding in judged.findings])
     judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, seen.table)
     state = _state(audit, seen)
     report = _report(schema, state, request, seen, judged, began, [*unseen, *silenced])
@@ -324,9 +333,9 @@ def run_audit(schema: Schema, audit: Audit, request: Request, progress: Progress
 # ------------------------------------------------------------------------------------------ rules
 
 
-def _without_nondeterminism(choices: Sequence[Choice], notes: Sequence[Note], seen: _First) -> list[Choice]:
+def _without_nondeterminism(choices: Sequence[Choice], notes: Sequence[Note], seen: _FirstPass) -> list[Choice]:
     """Return the choices; where nothing was compared, or the index decides nothing, bytes that differ say nothing."""
-    why = "" if seen.again() else "no sample was read a second time"
+    why = "" if seen.probed_indices() else "no sample was read a second time"
     if any(n.code == CONTRACT and n.about["kind"] in {"index-ignored", "constant"} for n in notes):
         why = f"{CONTRACT}: the index that is asked for is not the one that is served"
     return [
@@ -335,23 +344,23 @@ def _without_nondeterminism(choices: Sequence[Choice], notes: Sequence[Note], se
     ]
 
 
-def _of_loader(finding: Finding) -> Finding:
+def _with_loader_fix(finding: Finding) -> Finding:
     if finding.code != _UNREADABLE:
         return finding
     return replace(finding, fix="Mend the loader or the data that it reads, or leave these samples out.")
 
 
-def _consequences(notes: Sequence[Note]) -> set[str]:
+def _caused_rules(notes: Sequence[Note]) -> set[str]:
     """Return the rules that fail because of the loader: they do not judge the samples that it made."""
     kinds = {note.about["kind"] for note in notes if note.code == CONTRACT}
     made = {note.about["rule"] for note in notes if note.code == CONTRACT and note.about["kind"] == "made"}
     return made | ({_DUPLICATE} if "substituted" in kinds else set())
 
 
-def _after_contract(choice: Choice, codes: set[str]) -> Choice:
+def _suppressed_by_contract(choice: Choice, codes: set[str]) -> Choice:
     rule = choice.rule
-    follows = rule.code in codes or not codes.isdisjoint(rule.needs)
-    return replace(choice, rule=replace(rule, needs=(*rule.needs, CONTRACT))) if follows else choice
+    follows = rule.code in codes or not codes.isdisjoint(rule.suppressed_by)
+    return replace(choice, rule=replace(rule, suppressed_by=(*rule.suppressed_by, CONTRACT))) if follows else choice
 
 
 # ------------------------------------------------------------------------------------------ the first pass
@@ -374,7 +383,7 @@ def _level(request: Request) -> Depth:
     return request.level or "numeric"
 
 
-class _First:
+class _FirstPass:
     """The first pass: every sample read once, in order, in one process; what rules and later passes need of it."""
 
     def __init__(
@@ -384,8 +393,8 @@ class _First:
         self.whole = whole_fields(schema)
         self.loader = Loader(audit.factory, self.whole, request.limits)
         self.table, self.deaths = Table(), list[dict[str, str]]()
-        self._bench = Bench(schema, measures_of(choices, _level(request)))
-        self._shaper = Shaper(schema, audit.factory)
+        self._bench = MeasurementRunner(schema, measures_of(choices, _level(request)))
+        self._shaper = PieceBuilder(schema, audit.factory)
         self._tell = _Progress(progress)
         self._fields: dict[int, dict[str, int]] = {}
         self._instead: dict[int, tuple[int, bool]] = {}
@@ -422,7 +431,7 @@ class _First:
             self.deaths.append({"rule": "", "at": f"index {index}", "traceback": answer["error"]})
         if "error" in answer:
             return
-        self.digests[index] = combined(answer["digests"])
+        self.digests[index] = sample_digest(answer["digests"])
         if answer["instead"] is not None:
             other, inner = answer["instead"]
             self._instead[index] = other, inner
@@ -445,28 +454,28 @@ class _First:
         return self._bench.undeclared
 
     @property
-    def served(self) -> Served:
+    def served(self) -> ServedIndex:
         """What is known of every index."""
         keys = self._shaper.keys
         instead = {
             index: f"item {other} of the dataset inside" if inner else keys[other]
             for index, (other, inner) in self._instead.items()
         }
-        return Served(keys, self.digests, instead)
+        return ServedIndex(keys, self.digests, instead)
 
-    def passes(self) -> Passes:
+    def passes(self) -> DeterminismPasses:
         """Return the further passes."""
-        first = First(self._shaper.keys, self._fields)
+        first = FirstPassDigests(self._shaper.keys, self._fields)
         self._tell.doing = "reading again"
         tell: Callable[[], None] = lambda: self._tell(self.length)  # noqa: E731
-        return Passes(self.audit.factory, self.whole, self.request.limits, first, tell)
+        return DeterminismPasses(self.audit.factory, self.whole, self.request.limits, first, tell)
 
-    def again(self) -> list[int]:
+    def probed_indices(self) -> list[int]:
         """Return the indices that are asked for again and again."""
         readable = sorted(self._fields)
         return [readable[place] for place in spread(len(readable), _ASKED_AGAIN)]
 
-    def unseen(self) -> Iterator[str]:
+    def coverage_notes(self) -> Iterator[str]:
         """Yield what was not looked at."""
         readable = int(np.count_nonzero(self.digests))
         if 0 < len(self._fields) < readable:
@@ -476,45 +485,51 @@ class _First:
             )
 
 
-def _contract(seen: _First, audit: Audit, files: ScanRun | None) -> tuple[list[Note], list[str]]:
+def _contract(seen: _FirstPass, audit: Audit, files: ScanRun | None) -> tuple[list[Note], list[str]]:
     """Return the notes about determinism and contract, and what could not be looked at."""
-    unseen = list(seen.unseen())
+    unseen = list(seen.coverage_notes())
     loader = Loader(audit.factory, seen.whole, seen.request.limits)
     try:
-        answers = ask_again(loader, seen.again())
-        notes = list(of_index(seen.served, [(index, combined(digests)) for index, digests in answers]))
-        notes += of_end(loader, seen.served)
+        answers = probe_repeatedly(loader, seen.probed_indices())
+        notes = list(index_notes(seen.served, [(index, sample_digest(digests)) for index, digests in answers]))
+        notes += past_end_notes(loader, seen.served)
     finally:
         loader.close()
     if not any(note.about["kind"] in {"index-ignored", "constant"} for note in notes):
         notes += seen.passes().notes(answers)
     if files is not None and audit.files is not None:
-        found, words = of_length(seen.length, audit.split, files, audit.files)
+        found, words = length_notes(seen.length, audit.split, files, audit.files)
         notes += found
         unseen += [words] if words else []
-        unseen += list(_of_the_files(files.report))
+        unseen += list(_file_finding_notes(files.report))
     return [replace(note, split=audit.split) for note in notes], unseen
 
 
-def _of_the_files(report: Report) -> Iterator[str]:
+def _file_finding_notes(report: Report) -> Iterator[str]:
     counts = report.counts()
     if counts["error"] or counts["warning"]:
         yield (
-            f"the files have findings of their own ({counted(counts['error'], 'error')}, "
-            f"{counted(counts['warning'], 'warning')}): see {report.folder}"
+            f"the files have findings of their own ({pluralize(counts['error'], 'error')}, "
+            f"{pluralize(counts['warning'], 'warning')}): see {report.folder}"
         )
 
 
-def _state(audit: Audit, seen: _First) -> Past:
+def _state(audit: Audit, seen: _FirstPass) -> PreviousRun:
     listing = Listing(Path(audit.factory), Entries.of([]))
     undeclared = sorted(seen.undeclared)
-    return Past(listing, "", Slots([], [], {}), seen.table, undeclared=undeclared, deaths=seen.deaths)
+    return PreviousRun(listing, "", Slots([], [], {}), seen.table, undeclared=undeclared, deaths=seen.deaths)
 
 
 def _report(
-    schema: Schema, state: Past, request: Request, seen: _First, judged: Judged, began: float, unseen: Sequence[str]
+    schema: Schema,
+    state: PreviousRun,
+    request: Request,
+    seen: _FirstPass,
+    judged: RuleResults,
+    began: float,
+    unseen: Sequence[str],
 ) -> Report:
-    facts = Facts(schema, state.listing.root, state, began, 0, 0, _level(request))
+    facts = RunContext(schema, state.listing.root, state, began, 0, 0, _level(request))
     report = report_of(facts, request.command, request.fail_on, judged)
     digest = digest_bytes(np.ascontiguousarray(seen.digests, dtype="<u8").tobytes())
     dataset = report.dataset | {"digest": digest, "bytes": int(seen.table.nbytes.sum())}

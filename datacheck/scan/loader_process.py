@@ -17,9 +17,9 @@ from datacheck.schema.model import Schema
 from datacheck.schema.patterns import Template, parse
 from datacheck.sources.base import Unread
 from datacheck.sources.fields import FieldMap
-from datacheck.sources.values import weigh
+from datacheck.sources.values import value_bytes
 from datacheck.workers.budget import Limits
-from datacheck.workers.child import Child, Death, Program
+from datacheck.workers.child import Child, ChildSpec, Death
 from datacheck.workers.parallel import run_task
 from datacheck.workers.wire import Json
 
@@ -33,7 +33,7 @@ _BUILD_S = 900.0  # indexing a large dataset may well take minutes
 
 
 @dataclass(frozen=True)
-class How:
+class ProcessSettings:
     """What may decide a sample besides its index.
 
     Args:
@@ -57,10 +57,10 @@ class Loader(Child):
         how: what may decide the samples.
     """
 
-    def __init__(self, factory: str, whole: Sequence[str], limits: Limits, how: How | None = None) -> None:
-        how = how or How()
+    def __init__(self, factory: str, whole: Sequence[str], limits: Limits, how: ProcessSettings | None = None) -> None:
+        how = how or ProcessSettings()
         environment = {"PYTHONHASHSEED": str(how.hash_seed)}
-        super().__init__(limits, Program("the loader", environment, limited=False, beside=True, doubted=False))
+        super().__init__(limits, ChildSpec("the loader", environment, limited=False, beside=True, doubted=False))
         self._said = {
             "factory": factory, "whole": list(whole), "memory_b": limits.memory_b, "seed": how.seed,
             "listing": how.listing,
@@ -103,14 +103,14 @@ def read_all(loader: Loader) -> Iterator[Answer]:
         items = list(range(start, min(start + size, loader.length)))
         outcome = run_task(loader, "read", {"items": items})
         answers = {said["index"]: said for payload in outcome.payloads for said in payload}
-        answers |= {death.item: _dead(death) for death in outcome.deaths}
+        answers |= {death.item: _death_answer(death) for death in outcome.deaths}
         yield from (answers[index] for index in items)
-        nbytes = sum(weigh(value) for said in answers.values() for value in said.get("values", {}).values())
+        nbytes = sum(value_bytes(value) for said in answers.values() for value in said.get("values", {}).values())
         start += size
         size = max(1, min(BATCH_SAMPLES, 4 * size, size * BATCH_BYTES // max(1, nbytes)))
 
 
-def _dead(death: Death) -> Answer:
+def _death_answer(death: Death) -> Answer:
     if death.crash:
         return {"index": death.item, "error": death.how, "where": "", "crash": True}
     return {"index": death.item, "error": death.how, "where": ""}
@@ -124,7 +124,7 @@ def whole_fields(schema: Schema) -> list[str]:
     return sorted(spec.at or name for name, spec in schema.stored.items() if spec.is_text)
 
 
-class _Returned(Container):
+class _SampleContainer(Container):
     """The named values of one sample, in the place of an opened file."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
@@ -137,7 +137,7 @@ class _Returned(Container):
         return self._values[name]
 
 
-class Shaper:
+class PieceBuilder:
     """Makes the pieces of blocks out of a loader's answers.
 
     Args:
@@ -167,14 +167,14 @@ class Shaper:
             )
         try:
             fields = self._table if len(answer["values"]) == 1 else self._map
-            values = fields.read(_Returned(answer["values"]))
+            values = fields.read(_SampleContainer(answer["values"]))
         except FormatError as error:
             self.keys.append(self._new(number))
             return Unread(self.keys[-1], error.code, str(error))
         name = _word(values.get(self._id))
         key = self._new(name or number, number)
         self.keys.append(key)
-        size = np.asarray(sum(map(weigh, values.values())), dtype=np.int64)
+        size = np.asarray(sum(map(value_bytes, values.values())), dtype=np.int64)
         return Piece(key, values, Origin(self._factory, number), self._of_group(values), {"id": key, "size": size})
 
     def _new(self, key: str, number: str = "") -> str:
@@ -198,8 +198,8 @@ def _word(value: Any) -> str:
     return ""
 
 
-_TRIED = 48  # samples that are asked for again, one factor at a time
-_MEASURED = 8  # of these, whose values are held against one another
+_MOST_RETRIED = 48  # samples that are asked for again, one factor at a time
+_MOST_MEASURED = 8  # of these, whose values are held against one another
 _WORKERS = 2
 _RAISED = "(exception)"
 
@@ -207,7 +207,7 @@ Places = set[tuple[int, str]]  # index and field
 
 
 @dataclass(frozen=True)
-class Look:
+class PassSettings:
     """One pass: how the process was started, and how its dataset is asked.
 
     Args:
@@ -219,7 +219,7 @@ class Look:
         start: their start method.
     """
 
-    how: How = field(default_factory=How)
+    how: ProcessSettings = field(default_factory=ProcessSettings)
     backwards: bool = False
     reseed: int | None = 0
     twice: bool = False
@@ -227,23 +227,25 @@ class Look:
     start: str = "fork"
 
 
-SECOND = Look(How(seed=1, listing="reversed", hash_seed=1), backwards=True, reseed=None, workers=_WORKERS)
-_BASE = Look()
-_FACTORS: dict[str, Look] = {
-    "repeat": _BASE,
-    "order": replace(_BASE, backwards=True),
-    "again": replace(_BASE, twice=True),
-    "seed": replace(_BASE, reseed=1),
-    "build": replace(_BASE, how=How(seed=1)),
-    "directory": replace(_BASE, how=How(listing="reversed")),
-    "hash": replace(_BASE, how=How(hash_seed=1)),
-    "fork": replace(_BASE, workers=_WORKERS),
-    "spawn": replace(_BASE, workers=_WORKERS, start="spawn"),
+SECOND = PassSettings(
+    ProcessSettings(seed=1, listing="reversed", hash_seed=1), backwards=True, reseed=None, workers=_WORKERS
+)
+_BASE_PASS = PassSettings()
+_FACTOR_PASSES: dict[str, PassSettings] = {
+    "repeat": _BASE_PASS,
+    "order": replace(_BASE_PASS, backwards=True),
+    "again": replace(_BASE_PASS, twice=True),
+    "seed": replace(_BASE_PASS, reseed=1),
+    "build": replace(_BASE_PASS, how=ProcessSettings(seed=1)),
+    "directory": replace(_BASE_PASS, how=ProcessSettings(listing="reversed")),
+    "hash": replace(_BASE_PASS, how=ProcessSettings(hash_seed=1)),
+    "fork": replace(_BASE_PASS, workers=_WORKERS),
+    "spawn": replace(_BASE_PASS, workers=_WORKERS, start="spawn"),
 }
 
 
 @dataclass(frozen=True, eq=False)
-class First:
+class FirstPassDigests:
     """What the first pass has seen: every sample read once, in order, in one process.
 
     Args:
@@ -255,7 +257,7 @@ class First:
     digests: Mapping[int, Mapping[str, int]]
 
 
-class Passes:
+class DeterminismPasses:
     """The further passes over a loader.
 
     Args:
@@ -265,7 +267,7 @@ class Passes:
     """
 
     def __init__(
-        self, factory: str, whole: Sequence[str], limits: Limits, first: First, tell: Callable[[], None]
+        self, factory: str, whole: Sequence[str], limits: Limits, first: FirstPassDigests, tell: Callable[[], None]
     ) -> None:
         self._factory, self._whole, self._limits, self._first, self._tell = factory, whole, limits, first, tell
 
@@ -282,7 +284,7 @@ class Passes:
         items = sorted(self._first.digests)
         if not items:
             return []
-        seen = self._look(SECOND, items)
+        seen = self._run_pass(SECOND, items)
         if isinstance(seen, Death):
             words = re.sub(r" ?\(pid\S*[^)]*\)", "", seen.how.strip().splitlines()[-1])  # another one in every run
             return [self._note("died", set(), 0, {"error": words})]
@@ -291,7 +293,7 @@ class Passes:
             changed |= _differing(self._first.digests, {index: found})
         if not changed:
             return []
-        tried = _spread(sorted({index for index, _ in changed}), _TRIED)
+        tried = _spread(sorted({index for index, _ in changed}), _MOST_RETRIED)
         notes = []
         for kind, (places, about) in self._causes(tried).items():
             whole = {index for index, _ in places} >= set(tried)  # as it is with those tried it is with the others
@@ -307,7 +309,7 @@ class Passes:
         }  # fmt: skip
         return Note(NONDETERMINISM, self._first.keys[indices[0]] if indices else "", kind, about=said)
 
-    def _look(self, look: Look, items: Sequence[int], keep: Sequence[int] = ()) -> list[Answer] | Death:
+    def _run_pass(self, look: PassSettings, items: Sequence[int], keep: Sequence[int] = ()) -> list[Answer] | Death:
         self._tell()
         loader = Loader(self._factory, self._whole, self._limits, look.how)
         task = {
@@ -324,15 +326,15 @@ class Passes:
 
     def _causes(self, items: Sequence[int]) -> dict[str, tuple[Places, dict[str, Any]]]:
         """Return what differs by each factor alone: where, how much, and which global generators were used."""
-        base = self._look(_BASE, items, items[:_MEASURED])
+        base = self._run_pass(_BASE_PASS, items, items[:_MOST_MEASURED])
         if isinstance(base, Death):
             return {}
         expected = _digests(base)
         drew = sorted({name for said in base for name in said.get("drew", ())})
         found: dict[str, Places] = {}
         apart: dict[str, dict[str, float]] = {}
-        for kind, look in _FACTORS.items():
-            seen = self._look(look, items, items[:_MEASURED])
+        for kind, look in _FACTOR_PASSES.items():
+            seen = self._run_pass(look, items, items[:_MOST_MEASURED])
             if isinstance(seen, Death):
                 seen = []
             found[kind], apart[kind] = _differing(expected, _digests(seen)), _difference(base, seen)

@@ -26,16 +26,16 @@ from datacheck.model.table import Table
 from datacheck.rules.chat_turns import FAILED
 from datacheck.runtime.machine import usable_cpus
 from datacheck.runtime.sandbox import Sandbox
-from datacheck.scan.previous_runs import Slot, shared
+from datacheck.scan.previous_runs import Slot, share_keys
 from datacheck.scan.run_dir import Journal
-from datacheck.scan.unlisted import Kept
+from datacheck.scan.unlisted import BoundedTables
 from datacheck.scan.worker import is_plain, unread_rows
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.listing import Listing, stat_entry
-from datacheck.sources.roots import NOT_WHOLE, Entries, Entry, coded, sandbox_of
-from datacheck.workers.parallel import Death, Limits, Outcome, Tasks, ordered_map
+from datacheck.sources.roots import NOT_WHOLE, Entries, Entry, encoded_digest, sandbox_of
+from datacheck.workers.parallel import Death, Limits, TaskResult, Tasks, ordered_map
 
 Payload = dict[str, Any]
 
@@ -45,7 +45,7 @@ _CHANGED = "it changed while it was read; scan again when nothing writes to it"
 
 
 @dataclass(eq=False)
-class _File:
+class _FileParts:
     """A file that is read in parts.
 
     Args:
@@ -65,7 +65,7 @@ class _File:
     of_rows: bool = False
 
 
-class Cuts:
+class FileCutter:
     """The files of a scan that are read in parts.
 
     Args:
@@ -77,7 +77,7 @@ class Cuts:
     def __init__(self, source: Source, root: Path, roots: Mapping[str, Path], workers: int | None) -> None:
         self._source, self._root, self._roots = source, root, roots
         self._series = min(workers or _SERIES, _SERIES)
-        self._files: dict[Slot, _File] = {}
+        self._files: dict[Slot, _FileParts] = {}
         self._told: deque[Item | list[Item]] = deque()  # the other parts of a file, as its first one has told
 
     def items(self, items: Iterable[Item]) -> Iterator[Item | list[Item] | None]:
@@ -91,7 +91,7 @@ class Cuts:
         for item in items:
             cut = self._source.cut(item)
             if cut is None:
-                yield self._begun(item) if self._source.cut_when_read(item) else item
+                yield self._first_part(item) if self._source.cut_when_read(item) else item
             else:
                 yield from self._parts(item, cut)
             while self._told:
@@ -101,12 +101,12 @@ class Cuts:
             while self._told:
                 yield self._told.popleft()
 
-    def _begun(self, item: Item) -> Item:
-        self._files[item.path, item.split] = _File(stat_entry(self._root, item.path, self._roots), of_rows=True)
+    def _first_part(self, item: Item) -> Item:
+        self._files[item.path, item.split] = _FileParts(stat_entry(self._root, item.path, self._roots), of_rows=True)
         return replace(item, rows=(0, -1))
 
     def _parts(self, item: Item, cut: Iterator[tuple[tuple[int, int, int], str]]) -> Iterator[Item]:
-        file = _File(stat_entry(self._root, item.path, self._roots))
+        file = _FileParts(stat_entry(self._root, item.path, self._roots))
         self._files[item.path, item.split] = file
         count = 0
         try:
@@ -133,31 +133,31 @@ class Cuts:
             starts = range(step, total, step) if step else ()
             file.parts = 1 + len(starts)
             others = [replace(item, rows=(start, min(start + step, total))) for start in starts]
-            self._told += _in_series(others, self._series) if self._source.is_packed(item) else others
+            self._told += _cut_series(others, self._series) if self._source.is_packed(item) else others
         if file.done == file.parts:
             del self._files[item.path, item.split]
-            yield _together(item.path, item.split, file)
+            yield _merged_payloads(item.path, item.split, file)
 
     def rest(self) -> Iterator[list[Payload]]:
         """Yield what came of files of which not all parts could be cut."""
         for (path, split), file in self._files.items():
-            yield _together(path, split, file)
+            yield _merged_payloads(path, split, file)
         self._files = {}
 
 
-def _in_series(parts: list[Item], count: int) -> Iterator[list[Item]]:
+def _cut_series(parts: list[Item], count: int) -> Iterator[list[Item]]:
     """Cut the parts of a file, in order, into at most so many series of about as many parts."""
     bounds = [len(parts) * place // count for place in range(count + 1)]
     return (parts[start:stop] for start, stop in pairwise(bounds) if start < stop)
 
 
-def _together(path: str, split: str, file: _File) -> list[Payload]:
+def _merged_payloads(path: str, split: str, file: _FileParts) -> list[Payload]:
     """Return the payloads of a file's parts as those of one file: the first speaks for it, the others bring rows."""
     said: Payload = {name: [] for name in _LISTS}
     for payload in file.payloads:
         for name in ("crashes", "undeclared", "deaths"):
             said[name] += payload.get(name, [])
-    if not file.parts or not all(_same(payload, path, file.seen) for payload in file.payloads):
+    if not file.parts or not all(_is_same_file(payload, path, file.seen) for payload in file.payloads):
         keys = [key for payload in file.payloads for key in Table.from_wire(payload["table"]).keys if key != path]
         unread = [Unread(key, "DC101", _CHANGED) for key in keys or [path]]
         return [said | {"table": unread_rows(unread, path, split).as_wire()}]
@@ -170,7 +170,7 @@ def _together(path: str, split: str, file: _File) -> list[Payload]:
     return [said | {"table": tables[0]}, *({name: [] for name in _LISTS} | {"table": table} for table in tables[1:])]
 
 
-def _entries(path: str, file: _File) -> list[Any]:
+def _entries(path: str, file: _FileParts) -> list[Any]:
     """Return the entries of a file and its companions; its digest has who cut it, or who read its first part."""
     entries = {entry[0]: entry for payload in reversed(file.payloads) for entry in payload["entries"]}
     if path in entries and not file.of_rows:
@@ -178,7 +178,7 @@ def _entries(path: str, file: _File) -> list[Any]:
     return list(entries.values())
 
 
-def _tables(path: str, file: _File) -> list[Any]:
+def _tables(path: str, file: _FileParts) -> list[Any]:
     """Return the rows of a file's parts; of those that cannot be read one row says it.
 
     Notes:
@@ -191,7 +191,7 @@ def _tables(path: str, file: _File) -> list[Any]:
     return [table for table in tables if not any(table is other for other in dead[1:])]
 
 
-def _same(payload: Payload, path: str, seen: Entry | None) -> bool:
+def _is_same_file(payload: Payload, path: str, seen: Entry | None) -> bool:
     """Tell whether a part was read of the file that was cut."""
     if payload.get("deaths"):
         return True  # our own code failed: nobody looked at the file behind it
@@ -214,7 +214,7 @@ _MEASURE = "datacheck.scan.worker:measure_items"
 
 
 @dataclass(frozen=True)
-class Job:
+class ScanJob:
     """What is the same for every task of a scan.
 
     Args:
@@ -244,7 +244,7 @@ class Job:
 
 
 @dataclass(eq=False)
-class Measured:
+class MeasureResult:
     """What came back from the children.
 
     Args:
@@ -259,7 +259,7 @@ class Measured:
 
     entries: Entries
     done: Array
-    rows: Kept
+    rows: BoundedTables
     companions: dict[int, tuple[str, ...]] = field(default_factory=dict)
     crashes: dict[str, dict[str, str]] = field(default_factory=dict)
     deaths: list[dict[str, str]] = field(default_factory=list)
@@ -267,9 +267,9 @@ class Measured:
 
 
 def measure(
-    job: Job, source: Source, listing: Listing, items: Sequence[Item], journal: Journal,
+    job: ScanJob, source: Source, listing: Listing, items: Sequence[Item], journal: Journal,
     progress: Progress | None, kept: int,
-) -> Measured:  # fmt: skip
+) -> MeasureResult:  # fmt: skip
     """Measure items in expendable children.
 
     Args:
@@ -287,7 +287,7 @@ def measure(
     """
     before = listing.entries
     same = Entries(before.paths, before.numbers.copy(), before.digests.copy())
-    done = Measured(same, np.zeros(len(items), bool), Kept(job.schema))
+    done = MeasureResult(same, np.zeros(len(items), bool), BoundedTables(job.schema))
     total = sum(item.nbytes for item in items)
     files = nbytes = samples = 0
 
@@ -297,13 +297,15 @@ def measure(
 
     tell()
     workers = _workers(job.workers, total, len(items), _tasks(items))
-    cuts = Cuts(source, job.root, job.roots, workers if job.scheduler is None else None)
+    cuts = FileCutter(source, job.root, job.roots, workers if job.scheduler is None else None)
     plain = is_plain(job.schema)
     groups = batches(cuts.items(items))
     tasks = (_tasks_of(job, group, plain=plain) for group in groups)
     limits = replace(job.limits, own_code=bool(job.schema.checks))
     places = {name: path.absolute() for name, path in job.roots.items()}  # workers of a cluster work in other folders
-    alike = partial(bytes_of, open_source(job.schema, job.root.absolute(), places))  # its own source: other threads ask
+    alike = partial(
+        item_bytes, open_source(job.schema, job.root.absolute(), places)
+    )  # its own source: other threads ask
     outcomes = ordered_map(
         _MEASURE, tasks, workers=workers, scheduler=job.scheduler, limits=limits, sandbox=job.sandbox, same=alike,
         told=tell,
@@ -312,23 +314,23 @@ def measure(
         with closing(outcomes):  # type: ignore[type-var]
             for outcome in outcomes:
                 if job.scheduler is not None:
-                    _in_sight(job, outcome, listing)
+                    _check_visible(job, outcome, listing)
                 read = [Item.from_dict(said) for said in outcome.task["items"]]
                 whole = list(cuts.whole(read[0], list(_parts(job, source, outcome))))
-                samples += sum(_take(done, parts, listing, journal, items) for parts in whole)
+                samples += sum(_store_payloads(done, parts, listing, journal, items) for parts in whole)
                 files += len(read) if read[0].whole else len(whole)
                 nbytes += sum(item.nbytes for item in read if item.whole or (item.rows is not None and whole))
                 nbytes += sum(item.part[1] - item.part[0] for item in read if item.part is not None)
                 tell()
         for parts in cuts.rest():
-            samples += _take(done, parts, listing, journal, items)
+            samples += _store_payloads(done, parts, listing, journal, items)
     except KeyboardInterrupt as stop:
         stop.add_note(f"{files + kept:,} of {len(items) + kept:,} files are done and kept: the same command goes on.")
         raise
     return done
 
 
-def bytes_of(source: Source, said: dict[str, Any]) -> Hashable:
+def item_bytes(source: Source, said: dict[str, Any]) -> Hashable:
     """Return what is read of an item: the same for links to one file, where all files beside it are the same, too.
 
     Args:
@@ -342,7 +344,7 @@ def bytes_of(source: Source, said: dict[str, Any]) -> Hashable:
     return item.split, item.part, item.rows, tuple(found)
 
 
-def _in_sight(job: Job, outcome: Outcome, listing: Listing) -> None:
+def _check_visible(job: ScanJob, outcome: TaskResult, listing: Listing) -> None:
     """Raise where a worker of a cluster does not see a file that is there: its samples are not broken.
 
     Raises:
@@ -385,7 +387,7 @@ def batches(items: Iterable[Item | list[Item] | None]) -> Iterator[list[Item] | 
         yield group
 
 
-def _tasks_of(job: Job, items: list[Item] | None, *, plain: bool) -> Tasks | None:
+def _tasks_of(job: ScanJob, items: list[Item] | None, *, plain: bool) -> Tasks | None:
     """Return the task of some items; of the parts of one file a series, each of which is a task."""
     if items is None:
         return None
@@ -394,7 +396,7 @@ def _tasks_of(job: Job, items: list[Item] | None, *, plain: bool) -> Tasks | Non
     return tasks if len(tasks) > 1 else tasks[0]
 
 
-def _task(job: Job, items: Sequence[Item]) -> dict[str, Any]:
+def _task(job: ScanJob, items: Sequence[Item]) -> dict[str, Any]:
     return {
         "schema": job.schema.as_dict(),
         "root": str(job.root.absolute()),
@@ -423,13 +425,13 @@ def _workers(asked: int | None, nbytes: int, items: int, tasks: int) -> int:
     return max(1, min(asked, tasks))
 
 
-def _parts(job: Job, source: Source, outcome: Outcome) -> Iterator[dict[str, Any]]:
+def _parts(job: ScanJob, source: Source, outcome: TaskResult) -> Iterator[dict[str, Any]]:
     yield from outcome.payloads
     for death in outcome.deaths:
         yield _dead(job, source, death)
 
 
-def _dead(job: Job, source: Source, death: Death) -> dict[str, Any]:
+def _dead(job: ScanJob, source: Source, death: Death) -> dict[str, Any]:
     """Return the part of an item that killed its child; it is tried again next time, as the machine may be to blame."""
     item = Item.from_dict(death.item)
     part: dict[str, Any] = {"items": [], "entries": [], "crashes": [], "undeclared": [], "deaths": []}
@@ -438,18 +440,18 @@ def _dead(job: Job, source: Source, death: Death) -> dict[str, Any]:
         part["deaths"] = [{"rule": "", "at": item.path, "traceback": death.how}]
         reason = "datacheck failed on it: " + death.how.strip().splitlines()[-1]
     else:
-        part["entries"] = _seen(job, source.files(item))
+        part["entries"] = _undigested_entries(job, source.files(item))
     return part | {"table": unread_rows([Unread(item.path, "DC101", reason)], item.path, item.split).as_wire()}
 
 
-def _seen(job: Job, files: Sequence[str]) -> list[list[Any]]:
+def _undigested_entries(job: ScanJob, files: Sequence[str]) -> list[list[Any]]:
     """Return the entries of files that killed a child: without digests, as reading them here could take as long."""
     found = (stat_entry(job.root, file, job.roots) for file in files)
     return [list(entry._replace(digest=NOT_WHOLE)) for entry in found if entry is not None]
 
 
-def _take(
-    done: Measured, parts: Sequence[Mapping[str, Any]], listing: Listing, journal: Journal, items: Sequence[Item]
+def _store_payloads(
+    done: MeasureResult, parts: Sequence[Mapping[str, Any]], listing: Listing, journal: Journal, items: Sequence[Item]
 ) -> int:
     """Take what came of one task, or of all tasks that read one file: the first part speaks, the others bring rows."""
     part, entries = parts[0], listing.entries
@@ -457,7 +459,7 @@ def _take(
         journal.add(part, [more["table"] for more in parts[1:]])
     tables = [Table.from_wire(one["table"]) for one in parts]
     for table in tables:
-        shared(table, listing)
+        share_keys(table, listing)
         done.rows.add(table)
     for path, split, files in part["items"]:
         place = _place(items, (path, split))
@@ -469,7 +471,7 @@ def _take(
         entry, place = Entry(*said), entries.find(said[0])
         if place >= 0:
             done.entries.numbers[place] = entry[1:6]
-            done.entries.digests[place] = coded(entry.digest)
+            done.entries.digests[place] = encoded_digest(entry.digest)
     done.undeclared = set(sorted(done.undeclared.union(part["undeclared"]))[:_UNDECLARED_KEPT])  # whichever came first
     done.deaths += part.get("deaths", [])
     for crash in part["crashes"]:

@@ -17,20 +17,20 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import MissingDependencyError, UsageError
-from datacheck.model.finding import Progress, Tick, noting
+from datacheck.model.finding import Progress, Tick, note_reporter
 from datacheck.model.sample import Sample
 from datacheck.model.table import Rows
 from datacheck.rules import catalogue
-from datacheck.rules.base import Case, Rule
-from datacheck.rules.engine import SecondRead
+from datacheck.rules.base import Rule, RuleContext
+from datacheck.rules.engine import PairReader
 from datacheck.runtime.hashing import digest_value
 from datacheck.runtime.machine import usable_cpus
-from datacheck.scan.measuring import Job
+from datacheck.scan.measuring import ScanJob
 from datacheck.scan.previous_runs import Slot
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Unread
-from datacheck.workers.parallel import Outcome, ordered_map
+from datacheck.workers.parallel import TaskResult, ordered_map
 from datacheck.workers.wire import answers, int64, text
 
 Array = np.ndarray[Any, Any]
@@ -40,7 +40,7 @@ _FEW_TASKS = 4  # sooner done than a cluster has started
 _COMPARE = "datacheck.scan.pairs:compare_items"
 
 
-def gathered(count: int, found: Iterator[tuple[int, Mapping[str, float]]]) -> dict[str, Array]:
+def value_columns(count: int, found: Iterator[tuple[int, Mapping[str, float]]]) -> dict[str, Array]:
     """Return (number, values) pairs as one array per name, NaN where nothing came."""
     columns: dict[str, Array] = {}
     for number, values in found:
@@ -49,7 +49,7 @@ def gathered(count: int, found: Iterator[tuple[int, Mapping[str, float]]]) -> di
     return columns
 
 
-class Remembering:
+class CachedSecondRead:
     """A `SecondRead` that asks another only what no earlier scan of the same, unchanged data has asked it.
 
     Args:
@@ -57,17 +57,17 @@ class Remembering:
         known: what came of earlier questions.
     """
 
-    def __init__(self, read: SecondRead, known: Mapping[str, Mapping[str, Array]]) -> None:
+    def __init__(self, read: PairReader, known: Mapping[str, Mapping[str, Array]]) -> None:
         self._read = read
         self._known = known
         self.answers: dict[str, Mapping[str, Array]] = {}
 
     @property
-    def asked(self) -> bool:
+    def has_read(self) -> bool:
         """Whether anything had to be read."""
         return not self.answers.keys() <= self._known.keys()
 
-    def __call__(self, rule: Rule, case: Case, split: str, rows: Rows, pairs: Array) -> Mapping[str, Array]:
+    def __call__(self, rule: Rule, case: RuleContext, split: str, rows: Rows, pairs: Array) -> Mapping[str, Array]:
         """Return what `Rule.compare` says of each pair."""
         options = {name: repr(value) for name, value in case.options.items()}
         schema = {key: value for key, value in case.schema.as_dict().items() if key != "rules"}
@@ -88,16 +88,16 @@ class Rereader:
         progress: called with what is to be told meanwhile.
     """
 
-    def __init__(self, job: Job, planned: Callable[[], Sequence[Item]], progress: Progress | None = None) -> None:
+    def __init__(self, job: ScanJob, planned: Callable[[], Sequence[Item]], progress: Progress | None = None) -> None:
         self._job = job
         self._planned = planned
-        self._told = noting(progress, Tick(0, 0, 0, 0, 0, 0, "comparing"))
+        self._told = note_reporter(progress, Tick(0, 0, 0, 0, 0, 0, "comparing"))
 
     @cached_property
     def _items(self) -> dict[Slot, Item]:
         return {(item.path, item.split): item for item in self._planned()}
 
-    def __call__(self, rule: Rule, case: Case, split: str, rows: Rows, pairs: Array) -> dict[str, Array]:
+    def __call__(self, rule: Rule, case: RuleContext, split: str, rows: Rows, pairs: Array) -> dict[str, Array]:
         """Return what `Rule.compare` says of each pair; a sample that cannot be read again gives NaN.
 
         Raises:
@@ -120,7 +120,7 @@ class Rereader:
         }
         outcomes = ordered_map(_COMPARE, tasks, workers=workers, **how)
         with closing(outcomes):  # type: ignore[type-var]
-            return gathered(len(pairs), _told(outcomes))
+            return value_columns(len(pairs), _pair_values(outcomes))
 
     def _batches(self, rows: Rows, pairs: Array) -> Iterator[list[dict[str, Any]]]:
         """Yield pairs in file order, in batches whose samples fit into memory together."""
@@ -151,7 +151,7 @@ class Rereader:
             yield batch
 
 
-def _told(outcomes: Iterator[Outcome]) -> Iterator[tuple[int, Mapping[str, float]]]:
+def _pair_values(outcomes: Iterator[TaskResult]) -> Iterator[tuple[int, Mapping[str, float]]]:
     for outcome in outcomes:
         for payload in outcome.payloads:
             if payload["crash"]:
@@ -162,11 +162,13 @@ def _told(outcomes: Iterator[Outcome]) -> Iterator[tuple[int, Mapping[str, float
 # ------------------------------------------------------------------------------------------------ child
 
 
-def _of_pairs(answer: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
+def _answers_pairs(answer: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
     return {pair["number"] for pair in task["items"]}.issuperset(number for number, _ in answer["values"])
 
 
-@answers({"values": [(int64, {str: float})], "crash": text}, _of_pairs, raises=(UsageError, MissingDependencyError))
+@answers(
+    {"values": [(int64, {str: float})], "crash": text}, _answers_pairs, raises=(UsageError, MissingDependencyError)
+)
 def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     """Read the samples of pairs and compare them (see `parallel.run_task`).
 
@@ -181,11 +183,11 @@ def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
     schema, rule = Schema.model_validate(task["schema"]), catalogue()[task["rule"]]
     assert rule.compare is not None
     judged = schema.for_split(task["split"]) if task["split"] else schema
-    case = Case(judged, task["name"], judged.spec(task["name"]), task["options"])
+    case = RuleContext(judged, task["name"], judged.spec(task["name"]), task["options"])
     roots = {name: Path(path) for name, path in task["roots"].items()}
     source = open_source(schema, Path(task["root"]), roots, fields=frozenset({case.name}) if case.name else None)
     samples: dict[tuple[Slot, str], Sample] = {}
-    for place, item in _asked(task["items"]):
+    for place, item in _items_of_pairs(task["items"]):
         beat(place)
         for got in source.read_all([item], lambda _, place=place: beat(place)):  # type: ignore[misc]
             if not isinstance(got, Unread):
@@ -206,7 +208,7 @@ def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
     return {"values": values, "crash": ""}
 
 
-def _asked(pairs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Item]]:
+def _items_of_pairs(pairs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Item]]:
     """Yield each file once, with all keys that are asked of it, and the place of the first pair that needs it."""
     first: dict[Slot, int] = {}
     items: dict[Slot, dict[str, Any]] = {}

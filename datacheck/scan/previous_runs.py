@@ -34,7 +34,7 @@ from datacheck.scan.samples import read_table
 from datacheck.scan.worker import is_plain
 from datacheck.schema.model import ANY, Schema, pixels
 from datacheck.sources.base import Item
-from datacheck.sources.listing import Listing, carried
+from datacheck.sources.listing import Listing, carried_digests
 from datacheck.sources.roots import Entries
 
 Array = np.ndarray[Any, Any]
@@ -90,7 +90,7 @@ class Slots(Mapping[Slot, tuple[str, ...]]):
 
 
 @dataclass(frozen=True, eq=False)
-class Past:
+class PreviousRun:
     """What an earlier scan, finished or not, knows.
 
     Args:
@@ -131,7 +131,7 @@ class Past:
     written: bool = False
 
 
-def state_bytes(past: Past) -> memoryview:
+def state_bytes(past: PreviousRun) -> memoryview:
     """Return all of a run but its rows as the bytes of ``listing.npz``.
 
     Notes:
@@ -143,7 +143,7 @@ def state_bytes(past: Past) -> memoryview:
         "format": FORMAT, "key": past.key, "measured": list(past.measured), "root": str(listing.root.absolute()),
         "roots": {name: str(path.absolute()) for name, path in sorted(listing.roots.items())}, "only": past.only,
         "skipped": [list(pair) for pair in listing.skipped], "undeclared": list(past.undeclared),
-        "splits": list(items.splits.words), "notes": [_said(note) for note in past.notes], "compared": past.compared,
+        "splits": list(items.splits.words), "notes": [_note_json(note) for note in past.notes], "compared": past.compared,
         "whole": past.whole, "crashes": list(past.crashes), "deaths": list(past.deaths),
         "pairs": {asked: sorted(found) for asked, found in sorted(past.pairs.items())},
     }  # fmt: skip
@@ -171,11 +171,11 @@ def state_bytes(past: Past) -> memoryview:
     return file.getbuffer()
 
 
-def _said(note: Note) -> list[Any]:
+def _note_json(note: Note) -> list[Any]:
     return [note.code, note.key, note.reason, note.missing, note.split, dict(note.about)]
 
 
-def read_state(folder: Path) -> Past:
+def read_state(folder: Path) -> PreviousRun:
     """Return a finished run.
 
     Raises:
@@ -197,7 +197,7 @@ def read_state(folder: Path) -> Past:
             asked: {name: arrays[f"pairs/{asked}/{number}"] for number, name in enumerate(found)}
             for asked, found in head["pairs"].items()
         }
-        return Past(
+        return PreviousRun(
             listing=listing, key=head["key"], items=_slots(arrays, entries.paths, head["splits"]), table=table,
             undeclared=head["undeclared"], when=read_started(folder), measured=head["measured"],
             notes=[Note(*said) for said in head["notes"]], compared=head["compared"],
@@ -276,7 +276,7 @@ def _slots(arrays: Arrays, paths: Sequence[str], splits: Sequence[str]) -> Slots
     return Slots([paths[i] for i in items.tolist()], Texts(splits, words), companions)
 
 
-def last_finished(folders: Sequence[Path]) -> Past | None:
+def last_finished(folders: Sequence[Path]) -> PreviousRun | None:
     """Return the first of these runs whose files can be read, or None."""
     for folder in folders:
         with contextlib.suppress(Exception):  # whatever is wrong with it: a damaged run is as good as none
@@ -328,7 +328,7 @@ def measured_key(schema: Schema, measures: Sequence[Measure], level: Depth = "de
 
 
 @dataclass(eq=False)
-class Kept:
+class ReusedRows:
     """What need not be done again.
 
     Args:
@@ -348,7 +348,7 @@ class Kept:
     partly: bool = False
 
 
-def unchanged(listing: Listing, key: str, past: Past) -> bool:
+def unchanged(listing: Listing, key: str, past: PreviousRun) -> bool:
     """Return whether a past scan measured the same of files none of which has changed, come or gone."""
     if not past.whole or past.key != key or listing.skipped != past.listing.skipped:
         return False
@@ -358,9 +358,13 @@ def unchanged(listing: Listing, key: str, past: Past) -> bool:
     return bool(now.same(before, np.arange(len(now))).all())
 
 
-def keep(
-    listing: Listing, items: Sequence[Item], files_of: Callable[[Item], list[str]], key: str, pasts: Sequence[Past]
-) -> Kept:
+def reuse_rows(
+    listing: Listing,
+    items: Sequence[Item],
+    files_of: Callable[[Item], list[str]],
+    key: str,
+    pasts: Sequence[PreviousRun],
+) -> ReusedRows:
     """Return the rows of items none of whose files has changed since a past scan that measured the same.
 
     Args:
@@ -374,9 +378,9 @@ def keep(
         A companion that has come or gone since is a change. Samples that were not looked at (an absent library) are
         looked at again.
     """
-    kept = Kept(listing, np.zeros(len(items), bool))
+    kept = ReusedRows(listing, np.zeros(len(items), bool))
     for past in pasts:
-        digests = carried(listing, past.listing)
+        digests = carried_digests(listing, past.listing)
         known = digests != b""
         places = {path: listing.entries.find(path) for path in past.listing.marks}
         marks = {path: past.listing.marks[path] for path, place in places.items() if place >= 0 and known[place]}
@@ -401,7 +405,7 @@ def keep(
             kept.partly |= len(mine) < len(past.items)
             kept.undeclared.update(past.undeclared)
             kept.tables.append(_rows_of(past.table, mine))
-            shared(kept.tables[-1], listing)
+            share_keys(kept.tables[-1], listing)
     return kept
 
 
@@ -416,7 +420,7 @@ def _rows_of(table: Table, slots: Collection[Slot]) -> Table:
     return table if mask.all() else table.take(np.flatnonzero(mask))
 
 
-def shared(table: Table, listing: Listing) -> None:
+def share_keys(table: Table, listing: Listing) -> None:
     """Let a table's keys be the texts that the listing holds already: one for each file, not two."""
     entries = listing.entries
     if table.files is table.keys:
@@ -425,14 +429,14 @@ def shared(table: Table, listing: Listing) -> None:
         table.keys = table.files = [entries.paths[place] if place >= 0 else key for place, key in pairs]
 
 
-def changed_only(past: Past, listing: Listing) -> Past:
+def changed_only(past: PreviousRun, listing: Listing) -> PreviousRun:
     """Return of a past scan what `changes` needs to know: files whose content may be another now."""
     before, now = past.listing.entries, listing.entries
     places = before.places_in(now)
     other = places >= 0
     other[other] = before.digests[other] != now.digests[places[other]]
     rest = replace(past.listing, entries=before.take(np.flatnonzero(other)))
-    return Past(rest, past.key, Slots([], [], {}), Table(), when=past.when, folder=past.folder)
+    return PreviousRun(rest, past.key, Slots([], [], {}), Table(), when=past.when, folder=past.folder)
 
 
 def comparable(choice: Choice, *, compared: bool) -> Choice:
@@ -442,7 +446,7 @@ def comparable(choice: Choice, *, compared: bool) -> Choice:
     return replace(choice, verdict=Verdict.NOT_APPLICABLE, why="there is no earlier scan of these data to compare with")
 
 
-def changes(listing: Listing, past: Past | None, items: Sequence[Item]) -> list[Note]:
+def changes(listing: Listing, past: PreviousRun | None, items: Sequence[Item]) -> list[Note]:
     """Return a note for every file whose content is not what the last finished scan saw.
 
     Args:
@@ -466,7 +470,7 @@ def changes(listing: Listing, past: Past | None, items: Sequence[Item]) -> list[
 _ROOM = 20_000  # bytes of the names of findings
 
 
-def of_the_same(past: Past | None, listing: Listing, only: str | None) -> Path | None:
+def same_data_run(past: PreviousRun | None, listing: Listing, only: str | None) -> Path | None:
     """Return the folder of an earlier run where it was of the same data; into one --output any data may be scanned."""
     if past is None or past.folder == Path() or past.only != only:
         return None
@@ -477,8 +481,8 @@ def _folders(listing: Listing) -> tuple[Path, dict[str, Path]]:
     return listing.root.resolve(), {name: path.resolve() for name, path in listing.roots.items()}
 
 
-def since(report: Report, folder: Path | None) -> dict[str, Any]:
-    """Return ``since`` of a report's run: errors and warnings that the run before had not told, and what it alone told.
+def changes_since(report: Report, folder: Path | None) -> dict[str, Any]:
+    """Return ``changes_since`` of a report's run: errors and warnings that the run before had not told, and what it alone told.
 
     Args:
         report: of a scan.
@@ -494,12 +498,12 @@ def since(report: Report, folder: Path | None) -> dict[str, Any]:
     try:
         said = read_result(folder)
         lacks = {"findings", "suppressed"} & {*said.get("left_out", {})}
-        return {} if lacks else {"since": _compared(report, said)}
+        return {} if lacks else {"since": _finding_changes(report, said)}
     except (OSError, ValueError, LookupError):
         return {}
 
 
-def _compared(report: Report, before: dict[str, Any]) -> dict[str, Any]:
+def _finding_changes(report: Report, before: dict[str, Any]) -> dict[str, Any]:
     then, run = before["run"], report.run
     judged = {v.code for v in report.verdicts if v.verdict in {Verdict.PASS, Verdict.FAIL}} - {CHANGED}
     told = [one for one in [*before["findings"], *before.get("suppressed", [])] if one["severity"] != "info"]
@@ -513,13 +517,13 @@ def _compared(report: Report, before: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
     return {
         "run": str(then["id"]), "started": str(then["started"]),
-        "new": _named(finding.id for finding in report.findings if finding.id in fresh),
-        "gone": _named(one["id"] for one in told if one["id"] not in ids and one["rule"] in judged),
+        "new": _count_and_ids(finding.id for finding in report.findings if finding.id in fresh),
+        "gone": _count_and_ids(one["id"] for one in told if one["id"] not in ids and one["rule"] in judged),
         "other": [what for what, (one, other) in pairs.items() if one != other],
     }  # fmt: skip
 
 
-def _named(names: Iterable[str]) -> dict[str, Any]:
+def _count_and_ids(names: Iterable[str]) -> dict[str, Any]:
     """Return how many findings there are, and the first of them."""
     found, room, shown = list(dict.fromkeys(names)), _ROOM, []
     for name in found:

@@ -14,24 +14,24 @@ from datacheck.errors import UsageError
 from datacheck.model.finding import Severity
 from datacheck.model.sample import Depth
 from datacheck.model.table import Rows
-from datacheck.plugins import find_in
+from datacheck.plugins import add_module_folders
 from datacheck.rules import rules_for
-from datacheck.rules.base import Case, Measure, Rule, listed
-from datacheck.rules.engine import Judged, judge
-from datacheck.rules.selection import choose_rules, measures_of, of_files
+from datacheck.rules.base import Measure, Rule, RuleContext, first_few
+from datacheck.rules.engine import RuleResults, judge
+from datacheck.rules.selection import choose_rules, for_files, measures_of
 from datacheck.scan import previous_runs, run_dir, run_documents
 from datacheck.scan.baseline import apply as apply_baseline
 from datacheck.scan.baseline import make
 from datacheck.scan.baseline import read as read_baseline
-from datacheck.scan.pairs import Remembering
-from datacheck.scan.previous_runs import Past, named_reference, read_reference, read_state
+from datacheck.scan.pairs import CachedSecondRead
+from datacheck.scan.previous_runs import PreviousRun, named_reference, read_reference, read_state
 from datacheck.scan.run import FailOn, ScanRun, publish
 from datacheck.scan.run_dir import read_run
 from datacheck.scan.run_documents import read_schema
-from datacheck.scan.summary import Facts, allowed, coverage, noted, report_of
+from datacheck.scan.summary import RunContext, coverage, notes_with_unread, report_of, without_unread_rule
 from datacheck.schema.model import Schema
 from datacheck.sources import with_label_table, with_rate, with_stats
-from datacheck.sources.indexes import Rated
+from datacheck.sources.indexes import StepRates
 from datacheck.sources.listing import stat_entry
 from datacheck.sources.loader_tables import path_of
 
@@ -87,9 +87,9 @@ def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
     request = replace(request, allow_unread=request.allow_unread or said["run"].get("allow_unread", False))
     declared, trusted = (own, False) if schema is None else (schema, True)
     baseline = None if request.baseline is None else read_baseline(request.baseline)
-    past, rated = _rated(_in_place(declared, past, trusted=trusted), past)
+    past, rated = _with_rate(_in_place(declared, past, trusted=trusted), past)
     schema = rated.schema
-    place = run_dir.place_of(schema, past.listing.root, past.only, past.listing.roots, request.output)
+    place = run_dir.run_location(schema, past.listing.root, past.only, past.listing.roots, request.output)
     journal = run_dir.Journal(place, past.key, "-rescore")
     level: Depth = said["run"].get("level", "numeric")
     with journal.held(), run_documents.reading(request.run):
@@ -98,7 +98,7 @@ def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
         data = Path(said["dataset"]["root"])
         silenced = [*silenced, *([] if trusted else not_run(declared, f"datacheck rescore {request.run}"))]
         seen = coverage(past, schema, level)
-        facts = Facts(declared, data, past, began, len(past.items), len(past.table), level, silenced, seen)
+        facts = RunContext(declared, data, past, began, len(past.items), len(past.table), level, silenced, seen)
         report = report_of(facts, request.command, request.fail_on, judged)
         report = replace(report, run=report.run | {"rescored": said["run"]["id"]} | named_reference(request.reference))
         if request.allow_unread:
@@ -121,7 +121,7 @@ def baseline_of(request: Rescore, reason: str, schema: Schema | None = None) -> 
     """
     past, said, own = _finished(request.run)
     declared, trusted = (own, False) if schema is None else (schema, True)
-    past, rated = _rated(_in_place(declared, past, trusted=trusted), past)
+    past, rated = _with_rate(_in_place(declared, past, trusted=trusted), past)
     with run_documents.reading(request.run):
         judged = _judged(request, past, rated, said["run"].get("level", "numeric"), trusted=trusted)
     known = [finding for finding in judged.findings if finding.severity is not Severity.INFO]
@@ -147,7 +147,7 @@ def not_run(schema: Schema, command: str) -> list[str]:
     return [f"own checks not run ({names}): {why}. Name the schema: {command} --schema FILE"]
 
 
-def _in_place(schema: Schema, past: Past, *, trusted: bool) -> Schema:
+def _in_place(schema: Schema, past: PreviousRun, *, trusted: bool) -> Schema:
     """Return a schema with its folders, and the statistics and classes that files beside the data hold now.
 
     Args:
@@ -171,14 +171,14 @@ def _in_place(schema: Schema, past: Past, *, trusted: bool) -> Schema:
     return with_label_table(with_stats(schema.placed(roots, root), root, roots)[0], root, roots)[0]
 
 
-def _rated(schema: Schema, past: Past) -> tuple[Past, Rated]:
+def _with_rate(schema: Schema, past: PreviousRun) -> tuple[PreviousRun, StepRates]:
     """Return the rates of LeRobot datasets whose documents are as scanned, and the run with notes on the others."""
     rated = with_rate(schema, past.listing, sorted(set(past.table.files)))
     more = [note for note in rated.notes if note not in past.notes]
     return replace(past, notes=[*past.notes, *more], written=past.written and not more), rated
 
 
-def _judged(request: Rescore, past: Past, rated: Rated, level: Depth, *, trusted: bool) -> Judged:
+def _judged(request: Rescore, past: PreviousRun, rated: StepRates, level: Depth, *, trusted: bool) -> RuleResults:
     """Judge all rows by a schema.
 
     Args:
@@ -193,29 +193,29 @@ def _judged(request: Rescore, past: Past, rated: Rated, level: Depth, *, trusted
     schema = rated.schema
     reference = None if request.reference is None else read_reference(request.reference, schema)
     if trusted:
-        find_in(request.paths)
+        add_module_folders(request.paths)
     else:
         schema = without_checks(schema)
     choices = choose_rules(schema, rules_for(schema), level)
     measures = measures_of(choices, level)
     wanted = previous_runs.measured(schema, measures, level, outside=trusted)
     try:
-        missing = list(lacking(past.measured, wanted, measures))
+        missing = list(missing_measurements(past.measured, wanted, measures))
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise run_documents.unread(request.run, error) from error
     _check(request.run, past, missing)
     second = _NoSecondRead()
-    choices = [of_files(previous_runs.comparable(choice, compared=past.compared)) for choice in choices]
-    choices = allowed(choices, unread=request.allow_unread)
-    notes = noted(past.notes, coverage(past, schema, level))
-    remembering, rates = Remembering(second, past.pairs), rated.of(past.table.files)
+    choices = [for_files(previous_runs.comparable(choice, compared=past.compared)) for choice in choices]
+    choices = without_unread_rule(choices, unread=request.allow_unread)
+    notes = notes_with_unread(past.notes, coverage(past, schema, level))
+    remembering, rates = CachedSecondRead(second, past.pairs), rated.of(past.table.files)
     judged = judge(past.table, schema, choices, notes, past.crashes, reference, remembering, rates)
     run_documents.check_crashes(judged.crashes, past.crashes, request.run)
-    _check(request.run, past, [f"rule {code} compares samples in pairs" for code in sorted(second.asked)])
+    _check(request.run, past, [f"rule {code} compares samples in pairs" for code in sorted(second.rule_codes)])
     return judged
 
 
-def _finished(folder: Path) -> tuple[Past, dict[str, Any], Schema]:
+def _finished(folder: Path) -> tuple[PreviousRun, dict[str, Any], Schema]:
     past, said, schema = read_run(folder, lambda place, said: (read_state(place), said, read_schema(place)))
     if not past.measured:
         msg = (
@@ -227,7 +227,7 @@ def _finished(folder: Path) -> tuple[Past, dict[str, Any], Schema]:
     return past, said, schema
 
 
-def _check(run: Path, past: Past, missing: Sequence[str]) -> None:
+def _check(run: Path, past: PreviousRun, missing: Sequence[str]) -> None:
     if missing:
         more = f"; and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         msg = (
@@ -241,18 +241,18 @@ class _NoSecondRead:
     """Stands where samples would be read again, and remembers which rules asked."""
 
     def __init__(self) -> None:
-        self.asked: set[str] = set()
+        self.rule_codes: set[str] = set()
 
-    def __call__(self, rule: Rule, case: Case, split: str, rows: Rows, pairs: Array) -> Mapping[str, Array]:
+    def __call__(self, rule: Rule, case: RuleContext, split: str, rows: Rows, pairs: Array) -> Mapping[str, Array]:
         del case, split, rows, pairs
-        self.asked.add(rule.code)
+        self.rule_codes.add(rule.code)
         return {}
 
 
 # ----------------------------------------------------------------------------------------------- what is lacking
 
 
-def lacking(have: Sequence[Any], want: Sequence[Any], measures: Sequence[Measure]) -> Iterator[str]:
+def missing_measurements(have: Sequence[Any], want: Sequence[Any], measures: Sequence[Measure]) -> Iterator[str]:
     """Yield why rows that were measured as `have` says cannot be judged as `want` says, a phrase each.
 
     Args:
@@ -277,7 +277,7 @@ def _causes(have: Sequence[Any], want: Sequence[Any], per_field: set[str]) -> It
         for phrase, name in _unmeasured(before[1], now[1], per_field):
             causes.setdefault(phrase, {})[name] = None
     for phrase, names in causes.items():
-        yield phrase + (f" (measured by {listed(names)})" if names else "")
+        yield phrase + (f" (measured by {first_few(names)})" if names else "")
 
 
 def _read_otherwise(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

@@ -16,31 +16,39 @@ from datacheck.formats.base import formats
 from datacheck.model.finding import Progress, Report
 from datacheck.model.sample import Depth
 from datacheck.model.table import SKIPPED, Note, Table, concatenate
-from datacheck.plugins import find_in
+from datacheck.plugins import add_module_folders
 from datacheck.rules import rules_for
-from datacheck.rules.engine import Judged, judge
-from datacheck.rules.selection import choose_rules, measures_of, of_files
+from datacheck.rules.engine import RuleResults, judge
+from datacheck.rules.selection import choose_rules, for_files, measures_of
 from datacheck.runtime import sandbox
 from datacheck.runtime.hashing import digest_value
 from datacheck.scan import previous_runs, run_dir, run_documents
 from datacheck.scan.baseline import apply as apply_baseline
 from datacheck.scan.baseline import read as read_baseline
-from datacheck.scan.measuring import Job, measure
-from datacheck.scan.pairs import Remembering, Rereader
+from datacheck.scan.measuring import ScanJob, measure
+from datacheck.scan.pairs import CachedSecondRead, Rereader
 from datacheck.scan.previous_runs import (
-    Past,
+    PreviousRun,
     Slots,
+    changes_since,
     last_finished,
     named_reference,
-    of_the_same,
     read_reference,
-    since,
+    same_data_run,
     state_bytes,
 )
 from datacheck.scan.run_dir import Journal
 from datacheck.scan.samples import codes_digest, read_codes, table_bytes
-from datacheck.scan.summary import Facts, allowed, coverage, foreign_lines, looked_into, noted, report_of
-from datacheck.scan.unlisted import Kept
+from datacheck.scan.summary import (
+    RunContext,
+    coverage,
+    first_bytes_notes,
+    foreign_lines,
+    notes_with_unread,
+    report_of,
+    without_unread_rule,
+)
+from datacheck.scan.unlisted import BoundedTables
 from datacheck.scan.worker import unread_rows
 from datacheck.schema.model import Schema
 from datacheck.sources import (
@@ -146,17 +154,17 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
         scan left behind turns out to be damaged, every file is read again.
     """
     try:
-        return _scanned(schema, request, progress)
+        return _scan(schema, request, progress)
     except DamagedRunError:
         if request.rehash:
             raise
-        return _scanned(schema, replace(request, rehash=True), progress)
+        return _scan(schema, replace(request, rehash=True), progress)
 
 
-def _scanned(schema: Schema, request: Request, progress: Progress | None) -> ScanRun:
+def _scan(schema: Schema, request: Request, progress: Progress | None) -> ScanRun:
     began = time.time()
     root, only = target(request.data)
-    listing = listed(request.data, request.roots)
+    listing = list_dataset(request.data, request.roots)
     declared, placed = schema, schema.placed(request.roots, root)
     check_alone(placed, listing.alone, declared.tokenizer)
     schema, unread = with_stats(placed, root, request.roots)
@@ -166,61 +174,65 @@ def _scanned(schema: Schema, request: Request, progress: Progress | None) -> Sca
     notes += [*unread, *rated.notes]
     reference = None if request.reference is None else read_reference(request.reference, schema)
     baseline = None if request.baseline is None else read_baseline(request.baseline)
-    find_in(request.paths)
+    add_module_folders(request.paths)
     level: Depth = request.level or ("deep" if listing.nbytes <= SMALL else "numeric")
     choices = choose_rules(schema, rules_for(schema), level)
     measures = measures_of(choices, level)
-    place = run_dir.place_of(schema, root, only, request.roots, request.output)
-    job = Job(
+    place = run_dir.run_location(schema, root, only, request.roots, request.output)
+    job = ScanJob(
         schema, root, request.roots, [m.name for m in measures], level, request.workers, request.scheduler,
         request.limits, request.paths,
     )  # fmt: skip
     measured = previous_runs.measured(schema, measures, level)
     journal = run_dir.Journal(place, digest_value(measured))
     with journal.held():
-        gathered = _gathered(job, listing, request, measured, place, journal, progress, notes)
+        gathered = _gather(job, listing, request, measured, place, journal, progress, notes)
         state, table = gathered.state, gathered.state.table
         run = partial(ScanRun, table=table, listing=state.listing, schema=rated.of_all(schema))
-        second = Remembering(Rereader(job, lambda: plan_work(schema, listing).items, progress), state.pairs)
-        choices = [of_files(previous_runs.comparable(choice, compared=state.compared)) for choice in choices]
-        choices = allowed(choices, unread=request.allow_unread)
+        second = CachedSecondRead(Rereader(job, lambda: plan_work(schema, listing).items, progress), state.pairs)
+        choices = [for_files(previous_runs.comparable(choice, compared=state.compared)) for choice in choices]
+        choices = without_unread_rule(choices, unread=request.allow_unread)
         seen = coverage(state, schema, level)
         rates = rated.of(table.files)
-        judged = judge(table, schema, choices, noted(state.notes, seen), state.crashes, reference, second, rates)
+        judged = judge(
+            table, schema, choices, notes_with_unread(state.notes, seen), state.crashes, reference, second, rates
+        )
         if gathered.kept_samples:
             run_documents.check_crashes(judged.crashes, state.crashes, state.folder)
         judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, table)
-        facts = Facts(
+        facts = RunContext(
             declared, request.data, state, began, gathered.kept_files, gathered.kept_samples, level, silenced,
             seen,
         )  # fmt: skip
         report = report_of(facts, request.command, request.fail_on, judged)
-        boxed = "off (own checks)" if job.sandbox is None else sandbox.described()
+        boxed = "off (own checks)" if job.sandbox is None else sandbox.sandbox_parts()
         report = replace(report, run=report.run | {"sandbox": boxed} | named_reference(request.reference))
         if request.allow_unread:
             report = replace(report, run=report.run | {"allow_unread": True})
-        report = replace(report, run=report.run | since(report, gathered.last))
+        report = replace(report, run=report.run | changes_since(report, gathered.last))
         folder = publish(report, declared, judged, state, second.answers, place, journal)
     return run(replace(report, folder=str(folder)), valid=judged.valid, codes=judged.codes)
 
 
-def _gathered(
-    job: Job, listing: Listing, request: Request, measured: Sequence[Any], place: run_dir.Place,
+def _gather(
+    job: ScanJob, listing: Listing, request: Request, measured: Sequence[Any], place: run_dir.RunLocation,
     journal: run_dir.Journal, progress: Progress | None, notes: Sequence[Note],
-) -> Gathered:  # fmt: skip
+) -> ScanState:  # fmt: skip
     key = digest_value(measured)
     last = last_finished(place.finished())
-    before = of_the_same(last, listing, target(request.data)[1])
+    before = same_data_run(last, listing, target(request.data)[1])
     parts = None if request.rehash else journal.parts(job.root, job.schema)
     if last is not None and parts is None and not request.rehash and previous_runs.unchanged(listing, key, last):
-        return replace(as_before(last, listing), last=before)
+        return replace(reuse_all(last, listing), last=before)
     pasts = [] if request.rehash else [past for past in (parts, last) if past is not None]
     work, only = _planned(job.schema, listing, request.data), target(request.data)[1]
     work = replace(work, notes=[*work.notes, *notes])
-    return replace(anew(job, listing, work, measured, key, pasts, last, journal, progress, only), last=before)
+    return replace(
+        measure_changed(job, listing, work, measured, key, pasts, last, journal, progress, only), last=before
+    )
 
 
-def listed(data: Path, roots: Mapping[str, Path] | None = None) -> Listing:
+def list_dataset(data: Path, roots: Mapping[str, Path] | None = None) -> Listing:
     """Return the files of a dataset.
 
     Raises:
@@ -239,11 +251,11 @@ def listed(data: Path, roots: Mapping[str, Path] | None = None) -> Listing:
 def _planned(schema: Schema, listing: Listing, data: Path) -> Work:
     work = plan_work(schema, listing)
     if not work.items and not any(note.missing for note in work.notes):
-        raise UsageError(_misfit(schema, listing, data))
+        raise UsageError(_mismatch_error(schema, listing, data))
     return with_indexes(work, schema, listing)
 
 
-def _misfit(schema: Schema, listing: Listing, data: Path) -> str:
+def _mismatch_error(schema: Schema, listing: Listing, data: Path) -> str:
     count, fitting = len(listing.entries), matches(schema, listing)
     if fitting:
         those = f"{fitting:,} of its {count:,} files fit schema {schema.name}"
@@ -262,8 +274,8 @@ def _misfit(schema: Schema, listing: Listing, data: Path) -> str:
 
 
 def publish(
-    report: Report, schema: Schema, judged: Judged, state: Past, pairs: Mapping[str, Mapping[str, Array]],
-    place: run_dir.Place, journal: run_dir.Journal,
+    report: Report, schema: Schema, judged: RuleResults, state: PreviousRun, pairs: Mapping[str, Mapping[str, Array]],
+    place: run_dir.RunLocation, journal: run_dir.Journal,
 ) -> Path:  # fmt: skip
     """Write the files of a run and give its folder its name; what an earlier run has written already is linked.
 
@@ -286,7 +298,7 @@ def publish(
 
 
 def _write(
-    journal: run_dir.Journal, report: Report, schema: Schema, judged: Judged, state: Past,
+    journal: run_dir.Journal, report: Report, schema: Schema, judged: RuleResults, state: PreviousRun,
     pairs: Mapping[str, Mapping[str, Array]],
 ) -> Path:  # fmt: skip
     from datacheck.schema.load import dump_schema  # noqa: PLC0415  YAML is not needed before
@@ -305,7 +317,7 @@ def _write(
 
 
 @dataclass(frozen=True, eq=False)
-class Gathered:
+class ScanState:
     """What is known of the data before anything is judged.
 
     Args:
@@ -314,13 +326,13 @@ class Gathered:
         last: folder of the finished scan of the same data before this one, if any.
     """
 
-    state: Past
+    state: PreviousRun
     kept_files: int
     kept_samples: int
     last: Path | None = None
 
 
-def as_before(past: Past, listing: Listing) -> Gathered:
+def reuse_all(past: PreviousRun, listing: Listing) -> ScanState:
     """Return what a past scan knew of data that have not changed since.
 
     Args:
@@ -331,13 +343,13 @@ def as_before(past: Past, listing: Listing) -> Gathered:
     notes = [note for note in past.notes if note.code != previous_runs.CHANGED]
     written = past.compared and len(notes) == len(past.notes)
     state = replace(past, listing=same, notes=notes, compared=True, written=written)
-    return Gathered(state, len(past.items), len(past.table) - sum(note.missing for note in notes))
+    return ScanState(state, len(past.items), len(past.table) - sum(note.missing for note in notes))
 
 
-def anew(
-    job: Job, listing: Listing, work: Work, measured: Sequence[Any], key: str, pasts: Sequence[Past],
-    last: Past | None, journal: Journal, progress: Progress | None, only: str | None = None,
-) -> Gathered:  # fmt: skip
+def measure_changed(
+    job: ScanJob, listing: Listing, work: Work, measured: Sequence[Any], key: str, pasts: Sequence[PreviousRun],
+    last: PreviousRun | None, journal: Journal, progress: Progress | None, only: str | None = None,
+) -> ScanState:  # fmt: skip
     """Return the rows of all samples; files that have changed since the past scans are read.
 
     Args:
@@ -351,36 +363,40 @@ def anew(
         only: the one file that is scanned, None for a folder.
     """
     source = open_source(job.schema, job.root, job.roots)
-    kept = previous_runs.keep(listing, work.items, source.files, key, pasts)
+    kept = previous_runs.reuse_rows(listing, work.items, source.files, key, pasts)
     before = int(kept.done.sum()), sum(map(len, kept.tables))
     places = np.flatnonzero(~kept.done)
     todo = [work.items[place] for place in places.tolist()]
     fresh = measure(job, source, kept.listing, todo, journal, progress, before[0])
     kept.done[places[fresh.done]] = True
     kept.companions |= {int(places[place]): files for place, files in fresh.companions.items()}
-    used = _used(work.items, kept, listing)
+    used = _used_files(work.items, kept, listing)
     # Digests of files in use only: the listing's own must not depend on earlier scans.
     fresh.entries.digests = np.where(used, fresh.entries.digests, b"").astype("S32")
     marks = {path: np.array(some, np.int64).reshape(-1, 2) for path, some in source.marks.items()}
     listing = replace(listing, entries=fresh.entries, marks=dict(kept.listing.marks) | marks)
-    rows = Kept(job.schema, [*kept.tables, *fresh.rows.tables(), _missing(work)])
+    rows = BoundedTables(job.schema, [*kept.tables, *fresh.rows.tables(), _missing(work)])
     if kept.tables and rows.lack(partly=kept.partly):
-        return anew(job, listing, work, measured, key, (), last, journal, progress, only)
+        return measure_changed(job, listing, work, measured, key, (), last, journal, progress, only)
     table = concatenate(rows.tables())
     whole = bool(
         kept.done.all() and (listing.entries.digests[used] != b"").all() and not (table.status == SKIPPED).any()
     )
-    notes = [*work.notes, *previous_runs.changes(listing, last, work.items), *looked_into(listing, work.unclaimed)]
-    state = Past(
+    notes = [
+        *work.notes,
+        *previous_runs.changes(listing, last, work.items),
+        *first_bytes_notes(listing, work.unclaimed),
+    ]
+    state = PreviousRun(
         only=only, listing=listing, key=key, items=_slots(work.items, kept), table=table,
         undeclared=sorted(rows.named(kept.undeclared | fresh.rows.named(fresh.undeclared))), measured=measured,
         notes=notes, compared=last is not None,
         unclaimed=work.unclaimed, whole=whole, crashes=list(fresh.crashes.values()), deaths=fresh.deaths,
     )  # fmt: skip
-    return Gathered(state, *before)
+    return ScanState(state, *before)
 
 
-def _used(items: Sequence[Item], kept: previous_runs.Kept, listing: Listing) -> Array:
+def _used_files(items: Sequence[Item], kept: previous_runs.ReusedRows, listing: Listing) -> Array:
     """Return bool (files): those that some item's rows came from.
 
     Notes:
@@ -397,7 +413,7 @@ def _used(items: Sequence[Item], kept: previous_runs.Kept, listing: Listing) -> 
     return used
 
 
-def _slots(items: Sequence[Item], kept: previous_runs.Kept) -> Slots:
+def _slots(items: Sequence[Item], kept: previous_runs.ReusedRows) -> Slots:
     places = np.flatnonzero(kept.done).tolist()
     return Slots(
         [items[place].path for place in places],

@@ -24,14 +24,14 @@ import orjson
 from datacheck.errors import StorageError, UsageError, check_name
 from datacheck.model.finding import Cause, Finding, Level, Report, RuleVerdict, Severity, Verdict
 from datacheck.model.table import Table, concatenate
-from datacheck.rules.base import counted
+from datacheck.rules.base import pluralize
 from datacheck.runtime import beneath, folders, fsops
 from datacheck.runtime.documents import check_values
 from datacheck.runtime.hashing import digest_value
 from datacheck.scan import run_documents
-from datacheck.scan.previous_runs import Past, Slot, Slots, read_state
+from datacheck.scan.previous_runs import PreviousRun, Slot, Slots, read_state
 from datacheck.scan.run_documents import NAMES, PAGE, PREVIEWS, RESULT, read_result
-from datacheck.scan.unlisted import Kept
+from datacheck.scan.unlisted import BoundedTables
 from datacheck.schema.model import Schema
 from datacheck.sources.listing import Listing
 from datacheck.sources.roots import Entries, Entry
@@ -48,7 +48,7 @@ _RESULT_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
-class Place:
+class RunLocation:
     """Where a scan keeps its results and, until it is done, its parts.
 
     Args:
@@ -86,24 +86,24 @@ class Place:
             StorageError: the file system refuses.
         """
         with fsops.guarded(staged), contextlib.ExitStack() as held:
-            work = held.enter_context(folders.opened(staged.parent))
-            beside = held.enter_context(folders.opened(Path(os.path.realpath(self.beside))))
+            work = held.enter_context(folders.open_folder(staged.parent))
+            beside = held.enter_context(folders.open_folder(Path(os.path.realpath(self.beside))))
             if self.output is not None:
                 _replace(staged, self.output.absolute(), work, beside)
                 return self.output
             target = self.base / f"{name}-{self.slot}"
             number = 2
-            while os.path.lexists(target) or not _renamed(staged, target, work, beside):
+            while os.path.lexists(target) or not _rename(staged, target, work, beside):
                 target = self.base / f"{name}-{self.slot}-{number}"
                 number += 1
-            _point(self.base / run_documents.LATEST, target.name, beside)
+            _link_to(self.base / run_documents.LATEST, target.name, beside)
             return target
 
 
 def _replace(staged: Path, target: Path, work: int, beside: int) -> None:
     """Give a staged run the name of an earlier one, which is removed."""
     old = staged.with_name("old")
-    while not _renamed(staged, target, work, beside):
+    while not _rename(staged, target, work, beside):
         _check_run(target, target, beside)
         with contextlib.suppress(FileNotFoundError):  # another scan took it away: look again
             if fsops.exchange(staged, target, work, beside):
@@ -111,7 +111,7 @@ def _replace(staged: Path, target: Path, work: int, beside: int) -> None:
                 folders.remove_tree(staged, within=work)
                 return
         folders.remove_tree(old, within=work)
-        if _renamed(target, old, beside, work, {errno.ENOENT}):
+        if _rename(target, old, beside, work, {errno.ENOENT}):
             _check_moved(old, target, work, lambda: fsops.rename(old, target, work, beside))
     folders.remove_tree(old, within=work)
 
@@ -125,7 +125,7 @@ def _check_moved(moved: Path, target: Path, work: int, back: Callable[[], object
         raise
 
 
-def _point(link: Path, name: str, folder: int) -> None:
+def _link_to(link: Path, name: str, folder: int) -> None:
     """Make `link` say `name`, in place of an older link; where links are refused there is none."""
     temporary = link.with_name(f".{link.name}.{os.urandom(6).hex()}.partial")
     with contextlib.suppress(OSError):
@@ -136,18 +136,20 @@ def _point(link: Path, name: str, folder: int) -> None:
         fsops.rename(temporary, link, folder, folder)
 
 
-def _renamed(source: Path, target: Path, folder: int, to: int, other: AbstractSet[int] = _TAKEN) -> bool:
+def _rename(source: Path, target: Path, folder: int, to: int, other: AbstractSet[int] = _TAKEN) -> bool:
     """Rename a folder; return False where another scan may have been faster: an error of `other`."""
     try:
         fsops.rename(source, target, folder, to)
     except OSError as error:
         if error.errno in other:
             return False
-        raise fsops.refused(error, target) from error
+        raise fsops.as_storage_error(error, target) from error
     return True
 
 
-def place_of(schema: Schema, root: Path, only: str | None, roots: Mapping[str, Path], output: Path | None) -> Place:
+def run_location(
+    schema: Schema, root: Path, only: str | None, roots: Mapping[str, Path], output: Path | None
+) -> RunLocation:
     """Return where a scan of this data keeps its results.
 
     Raises:
@@ -157,7 +159,7 @@ def place_of(schema: Schema, root: Path, only: str | None, roots: Mapping[str, P
     words = re.sub(r"[^A-Za-z0-9_.]+", "-", schema.name).strip("-.") or "schema"
     if output is not None:
         _check_output(output, root)
-    return Place(Path.cwd() / run_documents.RUNS, f"{words}-{digest_value(said)[:8]}", output)
+    return RunLocation(Path.cwd() / run_documents.RUNS, f"{words}-{digest_value(said)[:8]}", output)
 
 
 def _check_output(output: Path, root: Path) -> None:
@@ -190,10 +192,10 @@ def _check_run(path: Path, output: Path, within: int | None = None) -> None:
         FileNotFoundError: it is gone: an answer, not a fault.
     """
     try:
-        with folders.opened(path, within) as folder:
+        with folders.open_folder(path, within) as folder:
             names = folders.names(folder)
             strange = [name for name in names if name not in {*NAMES, PAGE, PREVIEWS}]
-            what = f"{strange[0]!r}, which no scan has written" if strange else _unlike(folder) if names else ""
+            what = f"{strange[0]!r}, which no scan has written" if strange else _result_problem(folder) if names else ""
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -206,7 +208,7 @@ def _check_run(path: Path, output: Path, within: int | None = None) -> None:
         raise UsageError(msg)
 
 
-def _unlike(folder: int) -> str:
+def _result_problem(folder: int) -> str:
     """Return what is wrong with the result of a run, "" where a scan has written it."""
     try:
         said = orjson.loads(beneath.read_in(folder, RESULT, _RESULT_BYTES))
@@ -222,7 +224,7 @@ def _unlike(folder: int) -> str:
 class Journal:
     """The finished parts of a scan under way; a later run of the same command goes on from them."""
 
-    def __init__(self, place: Place, key: str, purpose: str = "") -> None:
+    def __init__(self, place: RunLocation, key: str, purpose: str = "") -> None:
         self._beside, self._stem = place.beside, f"{place.work}{purpose}"
         self._runs = place.output is None
         self._key = key
@@ -242,7 +244,7 @@ class Journal:
         fsops.make_directory(self._beside)
         with contextlib.ExitStack() as held:
             with fsops.guarded(self._beside):
-                self._within = held.enter_context(folders.opened(Path(os.path.realpath(self._beside))))
+                self._within = held.enter_context(folders.open_folder(Path(os.path.realpath(self._beside))))
             self._find(held)
             yield
 
@@ -287,7 +289,7 @@ class Journal:
         self.folder = folder
         with contextlib.ExitStack() as own:
             try:
-                self._here = own.enter_context(folders.opened(folder, self._within))
+                self._here = own.enter_context(folders.open_folder(folder, self._within))
                 if os.fstat(self._here).st_uid != owner:
                     return False
                 lock = self._open_lock()
@@ -328,7 +330,7 @@ class Journal:
             return True
         return said == _MARK
 
-    def parts(self, root: Path, schema: Schema) -> Past | None:
+    def parts(self, root: Path, schema: Schema) -> PreviousRun | None:
         """Return what an interrupted scan has done, or None; parts that cannot be read count as not done.
 
         Args:
@@ -337,7 +339,7 @@ class Journal:
         """
         entries: dict[str, Entry] = {}
         items: dict[Slot, Sequence[str]] = {}
-        kept = Kept(schema)
+        kept = BoundedTables(schema)
         undeclared: set[str] = set()
         left = PARTS_BYTES
         for name in (name for name in folders.names(self._here) if name.startswith("part-")):
@@ -361,7 +363,7 @@ class Journal:
         if not items:
             return None
         listing = Listing(root, Entries.of(entries.values()))
-        return Past(listing, self._key, Slots.of(items), concatenate(kept.tables()), sorted(undeclared))
+        return PreviousRun(listing, self._key, Slots.of(items), concatenate(kept.tables()), sorted(undeclared))
 
     def add(self, part: Mapping[str, Any], more: Sequence[Any] = ()) -> None:
         """Keep one finished part: table, items, entries, undeclared; and more tables of the same items."""
@@ -382,7 +384,7 @@ class Journal:
         folders.remove_tree(staged, within=self._here)
         with fsops.guarded(staged):
             fsops.SYSTEM.mkdir(staged, 0o777, self._here)
-            with folders.opened(staged, self._here) as folder:
+            with folders.open_folder(staged, self._here) as folder:
                 run_documents.write_run(staged, files, folder)
         return staged
 
@@ -399,7 +401,7 @@ _LEFT_OUT = {"findings": "more finding", "suppressed": "more known finding", "un
 
 
 @dataclass(frozen=True, eq=False)
-class _Told(Finding):
+class _StoredFinding(Finding):
     """A finding of a result.json, which has the number of its samples and not their rows."""
 
     count: int = 0
@@ -411,7 +413,7 @@ class _Told(Finding):
 
 
 @dataclass(frozen=True, eq=False)
-class _Read(Report):
+class _StoredReport(Report):
     """A report of which the last findings may be missing: the verdict is that of all."""
 
     verdict: Mapping[str, Any] = field(default_factory=dict)
@@ -426,7 +428,7 @@ class _Read(Report):
         return dict(self.verdict["counts"])
 
 
-def finished(folder: Path, read: Callable[[Report, Past], Read]) -> Read:
+def finished(folder: Path, read: Callable[[Report, PreviousRun], Read]) -> Read:
     """Return what `read` makes of what a finished run says, and of what it keeps for the next one.
 
     Args:
@@ -463,8 +465,8 @@ def read_run(folder: Path, read: Callable[[Path, dict[str, Any]], Read]) -> Read
 
 def _report(said: Mapping[str, Any], place: Path) -> Report:
     counts = [(many, _LEFT_OUT[name]) for name, many in said.get("left_out", {}).items() if name in _LEFT_OUT]
-    left_out = [f"{counted(many, what)}, for which result.json has no room" for many, what in counts]
-    return _Read(
+    left_out = [f"{pluralize(many, what)}, for which result.json has no room" for many, what in counts]
+    return _StoredReport(
         said["run"], said["dataset"], said["schema"], [_verdict(code, rule) for code, rule in said["rules"].items()],
         [_finding(one) for one in said["findings"]], said["verdict"]["valid"], [*said["unchecked"], *left_out],
         said["crashes"], str(place), [_finding(one) for one in said.get("suppressed", [])], verdict=said["verdict"],
@@ -481,7 +483,7 @@ def _verdict(code: str, rule: Mapping[str, Any]) -> RuleVerdict:
 
 def _finding(said: Mapping[str, Any]) -> Finding:
     cause = said["cause"]
-    return _Told(
+    return _StoredFinding(
         said["rule"], said["name"], Severity(said["severity"]), Level(said["level"]), tuple(said["fields"]),
         said["message"], np.zeros(0, np.int64), said["of"], tuple(said["examples"]), said["measured"],
         said["expected"], cause and Cause(**cause | {"alternatives": tuple(cause["alternatives"])}), said["fix"],

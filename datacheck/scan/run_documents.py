@@ -32,7 +32,7 @@ _UNSEEN, _UNCHECKED, _CRASHES, _SPLITS = 3, 50, 20, 200
 _BOUND_DEPTH = 6
 
 
-def bounded(said: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, Any]:
+def truncated(said: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, Any]:
     """Return a result of less than 1 MB.
 
     Args:
@@ -47,7 +47,7 @@ def bounded(said: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, An
     dataset, splits = dict(full["dataset"]), full["dataset"]["splits"]
     dataset["splits"] = {_cut(name, _SHORT): splits[name] for name in list(splits)[:_SPLITS]}
     crashes = [_crash(crash) for crash in full["crashes"][:_CRASHES]]
-    rules = {code: _bounded_rule(rule, size) for code, rule in full["rules"].items()}
+    rules = {code: _truncated_rule(rule, size) for code, rule in full["rules"].items()}
     unchecked = [_cut(text, _TEXT) for text in full["unchecked"][:_UNCHECKED]]
     full |= {"dataset": dataset, "rules": rules, "unchecked": unchecked, "crashes": crashes, "findings": []}
     full["run"] = {name: _cut(v, _NAME) if isinstance(v, str) else v for name, v in full["run"].items()}
@@ -55,7 +55,7 @@ def bounded(said: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, An
     full |= {"suppressed": []} if known else {}
     room = MOST_BYTES - size(full)
     for number, finding in enumerate([*said["findings"], *known]):
-        short = _bounded_value(finding, _TEXT) | {"examples": [_cut(key, _NAME) for key in finding["examples"]]}
+        short = _truncated_value(finding, _TEXT) | {"examples": [_cut(key, _NAME) for key in finding["examples"]]}
         if size(short) > _FINDING:
             short |= {"measured": {}, "expected": {}}
         room -= size({"findings": [short]})
@@ -85,8 +85,8 @@ def _crash(crash: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _bounded_rule(rule: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, Any]:
-    short: dict[str, Any] = _bounded_value(rule, _SHORT)
+def _truncated_rule(rule: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, Any]:
+    short: dict[str, Any] = _truncated_value(rule, _SHORT)
     if "compared" in short:
         ends = accumulate(size({"measures": [one]}) for one in short["compared"]["measures"])
         kept = sum(end <= _COMPARED for end in ends)
@@ -94,15 +94,15 @@ def _bounded_rule(rule: Mapping[str, Any], size: Callable[[Any], int]) -> dict[s
     return short | ({"unseen": short["unseen"][:_UNSEEN]} if "unseen" in short else {})
 
 
-def _bounded_value(value: Any, text: int, depth: int = 0) -> Any:
+def _truncated_value(value: Any, text: int, depth: int = 0) -> Any:
     """Return JSON values with long texts, lists and dicts cut."""
     if isinstance(value, str):
         return _cut(value, text)
     if isinstance(value, Mapping):
         kept = list(value.items())[:_LIST] if depth < _BOUND_DEPTH else []
-        return {_cut(str(name), _SHORT): _bounded_value(item, text, depth + 1) for name, item in kept}
+        return {_cut(str(name), _SHORT): _truncated_value(item, text, depth + 1) for name, item in kept}
     if isinstance(value, Sequence):
-        return [_bounded_value(item, text, depth + 1) for item in value[:_LIST]] if depth < _BOUND_DEPTH else []
+        return [_truncated_value(item, text, depth + 1) for item in value[:_LIST]] if depth < _BOUND_DEPTH else []
     return value
 
 
@@ -127,7 +127,7 @@ def dump_json(value: object) -> bytes:
 
 
 def result(report: Report) -> dict[str, Any]:
-    """Return ``datacheck.result/1``: what a report says, as JSON values of less than 1 MB; see `bounded`."""
+    """Return ``datacheck.result/1``: what a report says, as JSON values of less than 1 MB; see `truncated`."""
     said = {
         "format": RESULT_FORMAT,
         "run": report.run,
@@ -143,7 +143,7 @@ def result(report: Report) -> dict[str, Any]:
         "crashes": report.crashes,
         "files": {"samples": SAMPLES, "valid": VALID, "listing": LISTING, "schema": SCHEMA},
     }  # fmt: skip
-    return bounded(said, lambda value: len(dump_json(value)))
+    return truncated(said, lambda value: len(dump_json(value)))
 
 
 def _status(report: Report) -> str:
@@ -249,7 +249,7 @@ def run_in(folder: Path) -> Path | None:
     elsewhere = None
     for place in (folder / LATEST, folder):
         if _is_file(place / RESULT, folder) and _is_file(place / SAMPLES, folder):
-            if (place == folder and place.absolute().parent.name != RUNS) or _leads_beside(place):
+            if (place == folder and place.absolute().parent.name != RUNS) or _is_sibling_link(place):
                 return place
             elsewhere = elsewhere or place
     if elsewhere is not None:
@@ -258,7 +258,7 @@ def run_in(folder: Path) -> Path | None:
     return None
 
 
-def _leads_beside(place: Path) -> bool:
+def _is_sibling_link(place: Path) -> bool:
     """Tell whether a path is a folder, or a link that says the name of a folder beside it."""
     try:
         goal = place.readlink()
@@ -271,7 +271,7 @@ def _is_file(path: Path, folder: Path) -> bool:
     try:
         return stat.S_ISREG(path.stat().st_mode)
     except PermissionError as error:  # newer versions of Python call that no file
-        raise fsops.refused(error, folder) from error
+        raise fsops.as_storage_error(error, folder) from error
     except (OSError, ValueError):
         return False
 
@@ -286,7 +286,7 @@ def unread(folder: Path, error: Exception) -> DatacheckError:
     if isinstance(error, DamagedRunError):
         return error
     if isinstance(error, PermissionError):
-        return fsops.refused(error, error.filename or folder)
+        return fsops.as_storage_error(error, error.filename or folder)
     plain = isinstance(error, OSError | ValueError)
     why = str(error) if plain else f"{type(error).__name__}: {error}"
     msg = f"{folder}: this run cannot be read ({why[:200]}). Scan the data again{'' if plain else _REPORT}."
@@ -390,33 +390,33 @@ Version = Annotated[str, Field(pattern=r"\A[0-9A-Za-z][0-9A-Za-z.!+_-]{0,63}\z")
 Counts = dict[str, Count]
 Hidden = dict[Code, Count]
 Plain = Annotated[Any, AfterValidator(_shallow)]
-Named = Annotated[dict[str, Any], AfterValidator(_shallow)]
+ShallowDict = Annotated[dict[str, Any], AfterValidator(_shallow)]
 _LAX = with_config(ConfigDict(extra="allow", strict=True, allow_inf_nan=False))
 
 
 @_LAX
-class _Named(TypedDict):
+class _IdsJson(TypedDict):
     count: Count
     ids: list[str]
 
 
 @_LAX
-class _Reference(TypedDict):
+class _ReferenceJson(TypedDict):
     run: Word
     folder: str
 
 
 @_LAX
-class _Since(TypedDict):
+class _SinceJson(TypedDict):
     run: Word
     started: Time
-    new: _Named
-    gone: _Named
+    new: _IdsJson
+    gone: _IdsJson
     other: list[Word]
 
 
 @_LAX
-class _Run(TypedDict):
+class _RunJson(TypedDict):
     id: Word
     started: Time
     seconds: Annotated[float, Field(ge=0, le=1e12)]
@@ -430,24 +430,24 @@ class _Run(TypedDict):
     rule_seconds: NotRequired[dict[Code, Number]]
     allow_unread: NotRequired[bool]
     rescored: NotRequired[Word]
-    reference: NotRequired[_Reference]
-    since: NotRequired[_Since]
+    reference: NotRequired[_ReferenceJson]
+    since: NotRequired[_SinceJson]
 
 
 @_LAX
-class _Started(TypedDict):
+class _StartedJson(TypedDict):
     started: Time
 
 
 @_LAX
-class Began(TypedDict):
+class BeganJson(TypedDict):
     """Of ``result.json`` when the run began."""
 
-    run: _Started
+    run: _StartedJson
 
 
 @_LAX
-class _Samples(TypedDict):
+class _SamplesJson(TypedDict):
     listed: Count
     checked: Count
     unreadable: Count
@@ -455,13 +455,13 @@ class _Samples(TypedDict):
 
 
 @_LAX
-class _Split(TypedDict):
+class _SplitJson(TypedDict):
     samples: Count
     valid: Count
 
 
 @_LAX
-class _Unread(TypedDict):
+class _UnreadJson(TypedDict):
     format: str
     files: Count
     bytes: Count
@@ -469,64 +469,64 @@ class _Unread(TypedDict):
 
 
 @_LAX
-class _Read(TypedDict):
+class _ReadJson(TypedDict):
     bytes: Count
     opened: Count
     partly: Count
     left: Count
     fields: Count
     fields_read: Count
-    unread: list[_Unread]
+    unread: list[_UnreadJson]
 
 
 @_LAX
-class _Dataset(TypedDict):
+class _DatasetJson(TypedDict):
     name: str
     root: str
     digest: Word
     files: Count
     bytes: Count
-    samples: _Samples
-    splits: dict[str, _Split]
-    read: NotRequired[_Read]
+    samples: _SamplesJson
+    splits: dict[str, _SplitJson]
+    read: NotRequired[_ReadJson]
 
 
 @_LAX
-class _Schema(TypedDict):
+class _SchemaJson(TypedDict):
     name: str
     digest: Word
 
 
 @_LAX
-class _Severities(TypedDict):
+class _SeveritiesJson(TypedDict):
     error: Count
     warning: Count
     info: Count
 
 
 @_LAX
-class _Verdict(TypedDict):
+class _VerdictJson(TypedDict):
     status: Literal["pass", "fail", "crash"]
     exit_code: Literal[0, 1, 4]
-    counts: _Severities
+    counts: _SeveritiesJson
     valid: Count
 
 
 @_LAX
-class _Sides(TypedDict):
+class _SidesJson(TypedDict):
     here: Number
     reference: Number
 
 
 @_LAX
-class _Class(TypedDict):
+class _ClassJson(TypedDict):
     name: str
     here: Number
     reference: Number
 
 
 @_LAX
-class _Curve(TypedDict):
+class _CurveJson(TypedDict):
     at: Annotated[list[Number], Field(min_length=1, max_length=128)]
     here: Annotated[list[Count], Field(min_length=1, max_length=128)]
     reference: Annotated[list[Count], Field(min_length=1, max_length=128)]
@@ -535,7 +535,7 @@ class _Curve(TypedDict):
 
 
 @_LAX
-class _Compared(TypedDict):
+class _ComparisonJson(TypedDict):
     field: str
     measure: str
     unit: str
@@ -544,37 +544,37 @@ class _Compared(TypedDict):
     drifted: bool
     q: Number | None
     chance: Number | None
-    samples: _Sides
-    groups: _Sides
-    median: NotRequired[_Sides]
-    curve: NotRequired[_Curve]
-    classes: NotRequired[list[_Class]]
+    samples: _SidesJson
+    groups: _SidesJson
+    median: NotRequired[_SidesJson]
+    curve: NotRequired[_CurveJson]
+    classes: NotRequired[list[_ClassJson]]
 
 
 @_LAX
-class _Measures(TypedDict):
+class _MeasuresJson(TypedDict):
     count: Count
     drifted: Count
-    measures: list[_Compared]
+    measures: list[_ComparisonJson]
 
 
 @_LAX
-class _Rule(TypedDict):
+class _RuleJson(TypedDict):
     name: str
     status: Literal["pass", "fail", "skip", "crash", "not_applicable", "off"]
     level: Levels
     severity: Severities
-    options: Named
+    options: ShallowDict
     checked: NotRequired[Count]
     failed: NotRequired[Count]
     skipped: NotRequired[Hidden]
     unseen: NotRequired[list[str]]
     why: NotRequired[str]
-    compared: NotRequired[_Measures]
+    compared: NotRequired[_MeasuresJson]
 
 
 @_LAX
-class _Cause(TypedDict):
+class _CauseJson(TypedDict):
     text: str
     kind: str
     factor: Number | None
@@ -583,7 +583,7 @@ class _Cause(TypedDict):
 
 
 @_LAX
-class _Finding(TypedDict):
+class _FindingJson(TypedDict):
     id: str
     rule: Code
     name: str
@@ -596,9 +596,9 @@ class _Finding(TypedDict):
     failed: Count
     of: Count
     share: Annotated[float, Field(ge=0, le=1)]
-    measured: Named
-    expected: Named
-    cause: _Cause | None
+    measured: ShallowDict
+    expected: ShallowDict
+    cause: _CauseJson | None
     examples: list[str]
     more: Count
     hides: Hidden
@@ -607,7 +607,7 @@ class _Finding(TypedDict):
 
 
 @_LAX
-class _Crash(TypedDict):
+class _CrashJson(TypedDict):
     rule: Code
     at: str
     traceback: str
@@ -618,15 +618,15 @@ class Result(TypedDict):
     """``result.json``."""
 
     format: str
-    run: _Run
-    dataset: _Dataset
-    schema: _Schema
-    verdict: _Verdict
-    rules: dict[Code, _Rule]
-    findings: list[_Finding]
+    run: _RunJson
+    dataset: _DatasetJson
+    schema: _SchemaJson
+    verdict: _VerdictJson
+    rules: dict[Code, _RuleJson]
+    findings: list[_FindingJson]
     unchecked: list[str]
-    crashes: list[_Crash]
-    suppressed: NotRequired[list[_Finding]]
+    crashes: list[_CrashJson]
+    suppressed: NotRequired[list[_FindingJson]]
     left_out: NotRequired[Counts]
 
 
@@ -643,14 +643,14 @@ class Valid(TypedDict):
 
 
 @_LAX
-class _Drawn(TypedDict):
+class _PreviewJson(TypedDict):
     key: str
     split: str
-    fields: list[Named]
+    fields: list[ShallowDict]
 
 
 @_LAX
-class _Overlay(TypedDict):
+class _OverlayJson(TypedDict):
     field: str
 
 
@@ -659,18 +659,18 @@ class Previews(TypedDict):
     """``previews.json``."""
 
     format: str
-    samples: list[_Drawn]
+    samples: list[_PreviewJson]
     findings: dict[str, list[Count]]
     left_out: list[str]
-    overlays: NotRequired[list[_Overlay]]
+    overlays: NotRequired[list[_OverlayJson]]
 
 
 Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
-Noted = Annotated[tuple[str, str, str, StrictBool, str, Named], Field(strict=False)]  # JSON has no tuples
+Noted = Annotated[tuple[str, str, str, StrictBool, str, ShallowDict], Field(strict=False)]  # JSON has no tuples
 
 
 @_LAX
-class _Measuring(TypedDict):
+class _MeasureCrashJson(TypedDict):
     measure: str
     key: str
     traceback: str
@@ -692,8 +692,8 @@ class Head(TypedDict):
     notes: list[Noted]
     compared: bool
     whole: bool
-    crashes: list[_Measuring]
-    deaths: list[_Crash]
+    crashes: list[_MeasureCrashJson]
+    deaths: list[_CrashJson]
     pairs: dict[str, list[str]]
 
 
@@ -755,7 +755,7 @@ def read_started(folder: Path) -> str:
         OSError, ValueError: as of `read_result`.
     """
     said = read_json(folder / RESULT, RESULT_BYTES, links=False)
-    started: str = _checked(Began, said, RESULT)["run"]["started"]
+    started: str = _checked(BeganJson, said, RESULT)["run"]["started"]
     return started
 
 

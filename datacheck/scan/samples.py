@@ -20,7 +20,7 @@ import numpy as np
 import orjson
 
 from datacheck.errors import DamagedRunError
-from datacheck.model.row_keys import Numbered
+from datacheck.model.row_keys import NumberedKeys
 from datacheck.model.table import CHECKED, SKIPPED, UNREADABLE, WIDEST, Measured, Table, Texts
 from datacheck.runtime.documents import open_document
 from datacheck.runtime.hashing import digest64
@@ -341,7 +341,7 @@ def _arrow_texts(pa: Any, texts: Sequence[str]) -> Any:
         alike = len(rows) and rows.min() == rows.max()
         octets = words[rows[0]] * len(rows) if alike else b"".join([words[row] for row in rows.tolist()])
         return _strings(pa, octets, lengths)
-    if isinstance(texts, Numbered):
+    if isinstance(texts, NumberedKeys):
         octets, stops = texts.octets()
         return _strings(pa, octets, np.diff(stops, prepend=0))
     return _strings(pa, *_encoded(texts))
@@ -393,10 +393,10 @@ def _numbers(pa: Any, values: Array, present: Array | None = None) -> Any:
 # ------------------------------------------------------------------------------------------------ reading
 
 
-class _Keys(Sequence[str]):
+class _StoredKeys(Sequence[str]):
     """The keys of a file, of which a few are read by themselves: most scans name few samples, or none."""
 
-    def __init__(self, file: _File) -> None:
+    def __init__(self, file: _SamplesFile) -> None:
         self._file = file
         self._asked = 0
         self._texts: list[str] | None = None
@@ -432,10 +432,10 @@ class _Keys(Sequence[str]):
         return repr(self._all())
 
 
-class _Stored(MutableMapping[str, Measured]):
+class _StoredColumns(MutableMapping[str, Measured]):
     """The measured columns of a file, each read when it is first asked for."""
 
-    def __init__(self, file: _File, names: Sequence[str]) -> None:
+    def __init__(self, file: _SamplesFile, names: Sequence[str]) -> None:
         self._file = file
         self._known: dict[str, Measured | None] = dict.fromkeys(names)
 
@@ -490,7 +490,7 @@ def _width(pa: Any, kind: Any) -> int:
     return int(kind.list_size) if lists else 0
 
 
-class _File:
+class _SamplesFile:
     """An open samples.parquet."""
 
     def __init__(self, path: Path) -> None:
@@ -624,10 +624,10 @@ def read_table(path: Path) -> Table:
     Raises:
         Exception: of many kinds, where the file is damaged.
     """
-    file = _File(path)
+    file = _SamplesFile(path)
     status = file.texts("status")
     numbers = {text: number for number, text in _STATUS.items()} | {"": CHECKED}
-    keys = _Keys(file)
+    keys = _StoredKeys(file)
     return Table(
         keys=keys,
         files=keys if file.head["files_are_keys"] else file.texts("file"),
@@ -637,16 +637,16 @@ def read_table(path: Path) -> Table:
         reasons=file.texts("reason"),
         status=np.array([numbers[word] for word in status.words], np.int8)[status.rows],
         nbytes=file.measured("nbytes").values,
-        columns=_Stored(file, [name for name in file.names if name not in _FIXED]),
+        columns=_StoredColumns(file, [name for name in file.names if name not in _FIXED]),
     )
 
 
 def read_failing(path: Path) -> Texts:
     """Return per row of a file the codes that it fails, with spaces between."""
-    return _File(path).texts(CODES)
+    return _SamplesFile(path).texts(CODES)
 
 
 def read_codes(path: Path) -> str:
     """Return the digest of the column `codes` of a file."""
-    found: str = _File(path).head[CODES]
+    found: str = _SamplesFile(path).head[CODES]
     return found

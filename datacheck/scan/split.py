@@ -14,7 +14,7 @@ import numpy as np
 
 from datacheck.errors import UsageError
 from datacheck.model.table import Table
-from datacheck.rules.base import counted
+from datacheck.rules.base import pluralize
 from datacheck.runtime import fsops
 from datacheck.runtime.hashing import digest64
 from datacheck.scan import run_documents
@@ -98,7 +98,7 @@ def _names(table: Table, templates: Sequence[Any]) -> list[dict[str, str]]:
     return [found[file] for file in table.files]
 
 
-def joined(table: Table, names: Sequence[str]) -> Array:
+def merged_units(table: Table, names: Sequence[str]) -> Array:
     """Return a number for each sample's unit; units that share a sample of equal content are one.
 
     Shapes:
@@ -126,7 +126,7 @@ def joined(table: Table, names: Sequence[str]) -> Array:
     return found
 
 
-def assigned(names: Sequence[str], unit: Array, shares: Mapping[str, float], seed: int) -> list[str]:
+def assign_splits(names: Sequence[str], unit: Array, shares: Mapping[str, float], seed: int) -> list[str]:
     """Return the split of each sample.
 
     Args:
@@ -151,7 +151,7 @@ def assigned(names: Sequence[str], unit: Array, shares: Mapping[str, float], see
     empty = [split for place, split in enumerate(wanted) if not (chosen == place).any()]
     if empty:
         msg = (
-            f"{empty[0]} would be empty: {counted(len(order), 'group')}, the largest with {int(sizes.max()):,} of "
+            f"{empty[0]} would be empty: {pluralize(len(order), 'group')}, the largest with {int(sizes.max()):,} of "
             f"{len(unit):,} samples. Choose a finer --by, another share, or another --seed."
         )
         raise UsageError(msg)
@@ -159,7 +159,7 @@ def assigned(names: Sequence[str], unit: Array, shares: Mapping[str, float], see
     return [split_of[number] for number in unit.tolist()]
 
 
-def lines(table: Table, schema: Schema | None) -> list[str]:
+def list_lines(table: Table, schema: Schema | None) -> list[str]:
     """Return the line of each sample: its key, or what the schema's lists hold (``ABF10/0003``)."""
     lists = None if schema is None else schema.samples.list
     if schema is None or lists is None or schema.samples.each is not None:

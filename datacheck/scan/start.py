@@ -10,8 +10,8 @@ from datacheck.errors import UsageError
 from datacheck.model.finding import Progress
 from datacheck.model.table import Texts
 from datacheck.rules import rules_for
-from datacheck.rules.selection import complaints
-from datacheck.scan.run import FailOn, Request, ScanRun, listed, run_scan
+from datacheck.rules.selection import rule_complaints
+from datacheck.scan.run import FailOn, Request, ScanRun, list_dataset, run_scan
 from datacheck.schema.model import Schema
 from datacheck.schema.validate import Complaint
 from datacheck.sources import matches
@@ -108,7 +108,7 @@ def _schema_of_files(data: Path, schema: Schema, named: Schema | str | Path | No
     """
     if named is not None:
         return named if isinstance(named, Schema) else schema_for(data, named)
-    listing = listed(data)
+    listing = list_dataset(data)
     if any(set(pattern) - {"*", "/"} for pattern in schema.samples.files) and matches(schema, listing):
         return schema
     try:
@@ -149,11 +149,11 @@ def fitting(data: Path) -> tuple[Schema, int, int]:
     Raises:
         UsageError: the data are missing or empty, or none or several fit.
     """
-    from datacheck.scan.suggest import texts_of, unreadable  # noqa: PLC0415  it reads schemas, too
+    from datacheck.scan.suggest import texts_by_language, unreadable  # noqa: PLC0415  it reads schemas, too
     from datacheck.schema.load import choose_schema  # noqa: PLC0415  YAML is not needed with a Schema
 
-    listing = listed(data)
-    none = "" if texts_of(listing.entries.paths) else unreadable(data, listing)
+    listing = list_dataset(data)
+    none = "" if texts_by_language(listing.entries.paths) else unreadable(data, listing)
     if none:
         raise UsageError(none)
     schema = choose_schema(lambda schema: matches(schema, listing), lambda: _advice(data, listing))
@@ -167,4 +167,4 @@ def _advice(data: Path, listing: Listing) -> list[str]:
 
 
 def _rule_complaints(schema: Schema) -> list[Complaint]:
-    return list(complaints(schema, rules_for(schema)))
+    return list(rule_complaints(schema, rules_for(schema)))

@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 
 from datacheck.errors import ManyLines
 from datacheck.formats.base import format_of, formats
-from datacheck.formats.foreign import foreign_of
-from datacheck.rules.base import counted
+from datacheck.formats.foreign import unsupported_format
+from datacheck.rules.base import pluralize
 from datacheck.scan.summary import foreign_lines
 from datacheck.schema.load import FILES, WHOLE, builtin, load_schema
 from datacheck.schema.model import Schema
@@ -97,7 +97,7 @@ _EQUAL = 0.01  # share of the lines by which two files may differ that should ha
 _LOOKED = 5  # corpora whose lines are counted
 _MOST_SIDES = 64
 
-Counted = Callable[[Sequence[str]], Mapping[str, int]]
+LineCounter = Callable[[Sequence[str]], Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Corpus:
     lines: int
 
 
-def texts_of(paths: Sequence[str]) -> dict[str, dict[str, str]]:
+def texts_by_language(paths: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return by what the paths of a text begin with, by language, the path; those of two languages at least."""
     texts: dict[str, dict[str, str]] = defaultdict(dict)
     for path in paths:
@@ -127,7 +127,7 @@ def texts_of(paths: Sequence[str]) -> dict[str, dict[str, str]]:
     return {stem: found for stem, found in sorted(texts.items()) if len(found) > 1}
 
 
-def corpus_of(paths: Sequence[str], count: Counted) -> Corpus | None:
+def corpus_of(paths: Sequence[str], count: LineCounter) -> Corpus | None:
     """Return the parallel corpus that files are, None where they are none.
 
     Args:
@@ -138,7 +138,7 @@ def corpus_of(paths: Sequence[str], count: Counted) -> Corpus | None:
         The endings are languages, or source and target, and at least half of the files have as many lines as the first
         one of their name: code in several programming languages has not.
     """
-    texts = texts_of(paths)
+    texts = texts_by_language(paths)
     held = Counter(side for found in texts.values() for side in found)
     if not held or len(held) > _MOST_SIDES:
         return None
@@ -211,11 +211,13 @@ def advice(data: Path, listing: Listing, wanted: Schema | None = None) -> list[s
         lines = [f"schema {name} fits {count:,} of them: --schema {name}" for name, count in here.items()]
         lines += [*_elsewhere(data, listing, mine), *_other_names(listing, mine)]
     lines += foreign_lines(listing)
-    held = _held(listing)
-    sides = {path for text in texts_of(listing.entries.paths).values() for path in text.values()}
+    held = _bytes_by_ending(listing)
+    sides = {path for text in texts_by_language(listing.entries.paths).values() for path in text.values()}
     readable = [ending for ending in held if format_of(f"x{ending}") is not None]
     if 2 * sum(held[ending] for ending in readable) <= held.total():
-        unknown = [path for path in listing.entries.paths if format_of(path) is None and foreign_of(path) is None]
+        unknown = [
+            path for path in listing.entries.paths if format_of(path) is None and unsupported_format(path) is None
+        ]
         unknown = sorted(set(unknown) - sides)
         lines += [f"no format reads {by_ending(unknown)}: {_OWN_CODE}"] if unknown else []
     if readable or sides:
@@ -236,9 +238,9 @@ def unreadable(data: Path, listing: Listing) -> str:
 def by_ending(paths: Iterable[str]) -> str:
     """Return how many files have which ending, the most frequent ones first; of many kinds the last are counted."""
     kinds = Counter(PurePosixPath(path).suffix for path in paths).most_common()
-    said = [counted(count, f"{ending} file".strip()) for ending, count in kinds[:_KINDS]]
+    said = [pluralize(count, f"{ending} file".strip()) for ending, count in kinds[:_KINDS]]
     rest = sum(count for _, count in kinds[_KINDS:])
-    return ", ".join([*said, f"{counted(rest, 'file')} of other kinds"] if rest else said)
+    return ", ".join([*said, f"{pluralize(rest, 'file')} of other kinds"] if rest else said)
 
 
 def _elsewhere(data: Path, listing: Listing, schemas: Mapping[str, Schema]) -> Iterator[str]:
@@ -285,7 +287,7 @@ def _step(listing: Listing) -> int:
     return max(1, len(listing.entries) // _PATHS)
 
 
-def _held(listing: Listing) -> Counter[str]:
+def _bytes_by_ending(listing: Listing) -> Counter[str]:
     """Return the bytes of some files by the ending of their names."""
     step = _step(listing)
     held: Counter[str] = Counter()
@@ -300,7 +302,7 @@ def _fits(schema: Schema, path: str) -> bool:
 
 def _other_names(listing: Listing, schemas: Mapping[str, Schema]) -> Iterator[str]:
     """Yield how a schema of one line takes the fields of a built-in one for files of other names."""
-    held = _held(listing)  # what the data are; notes beside them are not
+    held = _bytes_by_ending(listing)  # what the data are; notes beside them are not
     ending = max((one for one in held if format_of(f"x{one}") is not None), key=lambda one: held[one], default="")
     alike = [
         name

@@ -18,22 +18,22 @@ import numpy as np
 from datacheck import __version__
 from datacheck.errors import FormatError
 from datacheck.formats.base import format_of
-from datacheck.formats.foreign import FOREIGN, HEAD_BYTES, Foreign, foreign_of, is_beside
+from datacheck.formats.foreign import HEAD_BYTES, UNSUPPORTED, UnsupportedFormat, is_ancillary, unsupported_format
 from datacheck.model.finding import Report, Verdict
 from datacheck.model.sample import Depth
 from datacheck.model.table import CHECKED, SKIPPED, UNREADABLE, Note, Table, Texts
 from datacheck.rules import catalogue
-from datacheck.rules.engine import Judged
+from datacheck.rules.engine import RuleResults
 from datacheck.rules.measurement import NOT_READ
 from datacheck.rules.selection import Choice, options_of
-from datacheck.scan.previous_runs import Past
+from datacheck.scan.previous_runs import PreviousRun
 from datacheck.schema.model import ANY, Schema, pixels
 from datacheck.sources.listing import Listing
 from datacheck.sources.planning import unopened_companions
-from datacheck.sources.roots import NOT_WHOLE, Roots, coded, root_of
+from datacheck.sources.roots import NOT_WHOLE, Roots, encoded_digest, root_of
 
 UNREAD = "DC113"
-_TOLD = 2  # formats without a reader that an error names
+_MOST_LISTED = 2  # formats without a reader that an error names
 _PEEKED = 16  # kinds of files without a known ending whose first bytes are read
 _DESCRIBE = "describe them in the schema, or scan them with one of their own (--schema files reads every file)"
 _UNTYPED = ".bin"  # all other files of this ending are read whole at each level that reads values
@@ -42,7 +42,7 @@ _SKIPPED = "a library that reads it is not installed"
 
 
 @dataclass(frozen=True)
-class Kind:
+class UnreadKind:
     """Files of one kind that were not opened.
 
     Args:
@@ -62,7 +62,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Coverage:
+class ReadCoverage:
     """What of a dataset was looked at. Readmes, licences, code and the like count nowhere.
 
     Args:
@@ -83,7 +83,7 @@ class Coverage:
     left: int = 0
     fields: int = 0
     fields_read: int = 0
-    kinds: Sequence[Kind] = field(default_factory=list)
+    kinds: Sequence[UnreadKind] = field(default_factory=list)
     patterns_guessed: bool = False
 
     def as_dict(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class Coverage:
         ]  # fmt: skip
 
 
-def coverage(past: Past, schema: Schema, level: Depth) -> Coverage:
+def coverage(past: PreviousRun, schema: Schema, level: Depth) -> ReadCoverage:
     """Return what a scan has looked at.
 
     Args:
@@ -125,8 +125,8 @@ def coverage(past: Past, schema: Schema, level: Depth) -> Coverage:
     entries = past.listing.entries
     sizes = entries.sizes
     lacking = {path for path in Texts.of(past.table.files).take(past.table.status == SKIPPED) if path}
-    unopened = [path for path in past.unclaimed if not is_beside(path)]
-    beside = _bytes(past.listing, [path for path in past.unclaimed if is_beside(path)])
+    unopened = [path for path in past.unclaimed if not is_ancillary(path)]
+    beside = _bytes(past.listing, [path for path in past.unclaimed if is_ancillary(path)])
     own = np.array([not root_of(past.listing.roots, path)[0] for path in entries.paths], bool)
     nbytes = int(sizes[own].sum()) - beside
     patterns = [re.compile(translate(text)) for text in _not_read(schema)]
@@ -136,7 +136,7 @@ def coverage(past: Past, schema: Schema, level: Depth) -> Coverage:
     told = {note.key: note.reason for note in past.notes if note.code == UNREAD}
     rest = [(path, _named(path, told)) for path in unopened if path not in left]
     rest += [(path, (_name(path), _SKIPPED)) for path in sorted(lacking)]
-    whole = own & (entries.digests == coded(NOT_WHOLE))
+    whole = own & (entries.digests == encoded_digest(NOT_WHOLE))
     if level != "structure":
         untyped = [entries.paths[at] for at in np.flatnonzero(whole) if entries.paths[at].lower().endswith(_UNTYPED)]
         rest += [(path, (f"{_UNTYPED} of a type that nothing says", _DECLARE)) for path in untyped]
@@ -146,10 +146,10 @@ def coverage(past: Past, schema: Schema, level: Depth) -> Coverage:
     partly = min(opened, int(sizes[whole].sum()))
     met, read = _fields(past, schema, level)
     guessed = bool(options_of(schema, catalogue()[UNREAD])["left_out"])
-    return Coverage(nbytes, opened, partly, passed, met, read, kinds, guessed)
+    return ReadCoverage(nbytes, opened, partly, passed, met, read, kinds, guessed)
 
 
-def _fields(past: Past, schema: Schema, level: Depth) -> tuple[int, int]:
+def _fields(past: PreviousRun, schema: Schema, level: Depth) -> tuple[int, int]:
     """Return how many fields were met, and of how many the values were read."""
     met = {name.removesuffix(":ndim") for name in past.table.columns if name.endswith(":ndim")} - {""}
     met = {name for name in met if schema.part_of(name) is None}
@@ -161,12 +161,12 @@ def _fields(past: Past, schema: Schema, level: Depth) -> tuple[int, int]:
     return len(said) + len(passed), len(said) - len(headers)
 
 
-def noted(notes: Sequence[Note], found: Coverage) -> list[Note]:
+def notes_with_unread(notes: Sequence[Note], found: ReadCoverage) -> list[Note]:
     """Return what the rules are told: with what was not read in place of what first bytes said."""
     return [*(note for note in notes if note.code != UNREAD), *found.notes()]
 
 
-def allowed(choices: Sequence[Choice], *, unread: bool) -> list[Choice]:
+def without_unread_rule(choices: Sequence[Choice], *, unread: bool) -> list[Choice]:
     """Return the choices, that of the rule about unread data switched off where ``--allow-unread`` says so."""
     if not unread:
         return list(choices)
@@ -184,12 +184,14 @@ def _bytes(listing: Listing, paths: Iterable[str]) -> int:
     return int(listing.entries.sizes[[place for place in places if place >= 0]].sum())
 
 
-def _kinds(listing: Listing, files: Iterable[tuple[str, tuple[str, str]]]) -> list[Kind]:
+def _kinds(listing: Listing, files: Iterable[tuple[str, tuple[str, str]]]) -> list[UnreadKind]:
     grouped: dict[tuple[str, str], list[str]] = {}
     for path, kind in files:
         grouped.setdefault(kind, []).append(path)
     found = [
-        Kind(name, way, len(paths), _bytes(listing, paths), min(paths), not way and format_of(paths[0]) is not None)
+        UnreadKind(
+            name, way, len(paths), _bytes(listing, paths), min(paths), not way and format_of(paths[0]) is not None
+        )
         for (name, way), paths in grouped.items()
     ]
     return sorted(found, key=lambda kind: (-kind.nbytes, kind.name))
@@ -197,10 +199,10 @@ def _kinds(listing: Listing, files: Iterable[tuple[str, tuple[str, str]]]) -> li
 
 def _named(path: str, told: Mapping[str, str]) -> tuple[str, str]:
     """Return what a file is called that no sample uses, and how to have it read."""
-    found = None if format_of(path) is not None else foreign_of(path)
+    found = None if format_of(path) is not None else unsupported_format(path)
     if found is None and format_of(path) is None:
         name = told.get(PurePosixPath(path).suffix)
-        found = next((one for one in FOREIGN if one.name == name), None)
+        found = next((one for one in UNSUPPORTED if one.name == name), None)
     return (_name(path), "") if found is None else (found.name, found.way)
 
 
@@ -208,7 +210,7 @@ def _name(path: str) -> str:
     return PurePosixPath(path).suffix or "no suffix"
 
 
-def looked_into(listing: Listing, unclaimed: Sequence[str]) -> list[Note]:
+def first_bytes_notes(listing: Listing, unclaimed: Sequence[str]) -> list[Note]:
     """Return what the first bytes of files say that no sample uses and whose names say nothing: a note by suffix."""
     return [Note(UNREAD, suffix, name) for suffix, name in _looked_into(listing, unclaimed)]
 
@@ -216,13 +218,13 @@ def looked_into(listing: Listing, unclaimed: Sequence[str]) -> list[Note]:
 def _looked_into(listing: Listing, unclaimed: Sequence[str]) -> Iterator[tuple[str, str]]:
     strange: dict[str, str] = {}
     for path in unclaimed:
-        if foreign_of(path) is None and format_of(path) is None and not is_beside(path):
+        if unsupported_format(path) is None and format_of(path) is None and not is_ancillary(path):
             strange.setdefault(PurePosixPath(path).suffix, path)
     folders = Roots(listing.root, listing.roots)
     for suffix, path in sorted(strange.items())[:_PEEKED]:
         try:
             with folders.file(path).open("rb") as file:
-                found = foreign_of("", file.read(HEAD_BYTES))
+                found = unsupported_format("", file.read(HEAD_BYTES))
         except (OSError, FormatError):  # gone, or refused: it is not read either way
             continue
         if found is not None:
@@ -231,23 +233,25 @@ def _looked_into(listing: Listing, unclaimed: Sequence[str]) -> Iterator[tuple[s
 
 def foreign_lines(listing: Listing) -> list[str]:
     """Return a line for each format without a reader that has most bytes: its name, and how its data get in."""
-    held: Counter[Foreign] = Counter()
-    firsts: dict[Foreign, str] = {}
+    held: Counter[UnsupportedFormat] = Counter()
+    firsts: dict[UnsupportedFormat, str] = {}
     for path, nbytes in zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True):
-        if format_of(path) is None and (found := foreign_of(path)) is not None:
+        if format_of(path) is None and (found := unsupported_format(path)) is not None:
             held[found] += nbytes
             firsts.setdefault(found, path)
-    return [f"no format reads {found.name} ({firsts[found]}): {found.way}" for found, _ in held.most_common(_TOLD)]
+    return [
+        f"no format reads {found.name} ({firsts[found]}): {found.way}" for found, _ in held.most_common(_MOST_LISTED)
+    ]
 
 
 _NAMED = 3
-_TOLD_S = 0.001
+_LEAST_SECONDS = 0.001
 _RATE = "DC503"  # of a note on LeRobot datasets whose info.json give different rates
 _RULES = 6  # as many are named by code and name
 
 
 @dataclass(frozen=True, eq=False)
-class Facts:
+class RunContext:
     """What is known of a scan besides what the judges say.
 
     Args:
@@ -263,16 +267,16 @@ class Facts:
 
     schema: Schema
     data: Path
-    state: Past
+    state: PreviousRun
     began: float
     kept_files: int
     kept_samples: int
     level: Depth = "numeric"
     silenced: Sequence[str] = ()
-    coverage: Coverage | None = None
+    coverage: ReadCoverage | None = None
 
 
-def report_of(facts: Facts, command: str, fail_on: str, judged: Judged) -> Report:
+def report_of(facts: RunContext, command: str, fail_on: str, judged: RuleResults) -> Report:
     """Return the report of a scan; its folder is not known yet."""
     began, table, listing = datetime.fromtimestamp(facts.began, UTC), facts.state.table, facts.state.listing
     run = {
@@ -286,7 +290,7 @@ def report_of(facts: Facts, command: str, fail_on: str, judged: Judged) -> Repor
         "kept_files": facts.kept_files,
         "kept_samples": facts.kept_samples,
         "tokenized": _tokenized(table),
-        "rule_seconds": {code: round(s, 3) for code, s in judged.seconds.items() if s >= _TOLD_S},
+        "rule_seconds": {code: round(s, 3) for code, s in judged.seconds.items() if s >= _LEAST_SECONDS},
     }
     counts = {
         "listed": len(table),
@@ -326,7 +330,7 @@ def _tokenized(table: Table) -> int:
     return int(found.sum())
 
 
-def _unchecked(facts: Facts, judged: Judged) -> Iterable[str]:
+def _unchecked(facts: RunContext, judged: RuleResults) -> Iterable[str]:
     listing, state = facts.state.listing, facts.state
     yield from _skipped_samples(state.table)
     yield from facts.silenced
@@ -371,7 +375,7 @@ def _undeclared(names: Sequence[str], what: str) -> str:
     return f"{_count(len(names), 'field')} that the schema does not list, {what}: {shown}"
 
 
-def _unopened(paths: Sequence[str], found: Coverage | None) -> Iterable[str]:
+def _unopened(paths: Sequence[str], found: ReadCoverage | None) -> Iterable[str]:
     if paths:
         kinds = Counter(PurePosixPath(path).suffix or "no suffix" for path in paths)
         shown = ", ".join(f"{kind} {count:,}" for kind, count in sorted(kinds.items(), key=lambda k: (-k[1], k[0]))[:6])

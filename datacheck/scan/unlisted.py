@@ -15,7 +15,7 @@ from datacheck.schema.model import Schema
 
 
 @dataclass(frozen=True)
-class Room:
+class MemoryLimit:
     """How much is kept in memory: bytes for few rows, more for each row, bytes at most; names at most."""
 
     few: int
@@ -24,11 +24,13 @@ class Room:
     names: int
 
 
-UNLISTED = Room(16 << 20, 2048, 256 << 20, MOST_UNLISTED)
-WIDE = Room(128 << 20, 1024, 256 << 20, 64)  # less than `footer.check_memory` allows, or a run could not be read again
+UNLISTED = MemoryLimit(16 << 20, 2048, 256 << 20, MOST_UNLISTED)
+WIDE = MemoryLimit(
+    128 << 20, 1024, 256 << 20, 64
+)  # less than `footer.check_memory` allows, or a run could not be read again
 
 
-class _Fitting:
+class _FittingNames:
     """The first names by order that fit into a room, when each takes some bytes of every row.
 
     Notes:
@@ -36,7 +38,7 @@ class _Fitting:
         fit later. So the names that are left do not depend on the order in which tables come.
     """
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: MemoryLimit) -> None:
         self._room = room
         self._names: dict[str, dict[str, int]] = {}  # bytes of a row: by name that fits, and by column
         self._end = ""  # no name from this one on fits; "" while all do
@@ -72,7 +74,7 @@ class _Fitting:
                 return
 
 
-class Kept:
+class BoundedTables:
     """Tables of rows, in which unlisted fields and wide columns are kept as far as they fit, the first by name.
 
     Args:
@@ -91,7 +93,7 @@ class Kept:
         self._listed = {*schema.fields, *(name for fields in schema.when.values() for name in fields)}
         self._tables: list[Table] = []
         self._rows = 0
-        self._unlisted, self._wide = _Fitting(UNLISTED), _Fitting(WIDE)
+        self._unlisted, self._wide = _FittingNames(UNLISTED), _FittingNames(WIDE)
         self._grown = 0  # bytes of what may not fit any more
         for table in tables:
             self.add(table)
@@ -140,7 +142,7 @@ class Kept:
             for fitting, name, stat, _ in self._limited(table)
         )
 
-    def _limited(self, table: Table) -> Iterator[tuple[_Fitting, str, str, Measured]]:
+    def _limited(self, table: Table) -> Iterator[tuple[_FittingNames, str, str, Measured]]:
         unlisted = set(unlisted_fields(table, self._schema))
         for column, measured in table.columns.items():
             name, _, stat = column.rpartition(":")

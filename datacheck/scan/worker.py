@@ -18,12 +18,12 @@ from datacheck.formats.limits import SAMPLES
 from datacheck.model.row_keys import storable, storable_keys
 from datacheck.model.sample import Block, Origins
 from datacheck.model.table import CHECKED, FAULT, SKIPPED, UNREADABLE, Measured, Table, Texts, concatenate
-from datacheck.plugins import find_in
+from datacheck.plugins import add_module_folders
 from datacheck.rules import rules_for
 from datacheck.rules.base import Measure
-from datacheck.rules.measurement import NOT_READ, Bench, UnmeasurableError, is_ours
+from datacheck.rules.measurement import NOT_READ, MeasurementRunner, UnmeasurableError, is_ours
 from datacheck.rules.measures import in_form
-from datacheck.scan.unlisted import Kept
+from datacheck.scan.unlisted import BoundedTables
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread, size_in
@@ -65,7 +65,7 @@ def _of_task(answer: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
     return (
         items.issuperset(read)
         and _can_be_cut(*answer["cut"])
-        and _rows_of(items, whole, table)
+        and _covers_items(items, whole, table)
         and all(crash["measure"] in task["measures"] for crash in answer["crashes"])
         and (not task.get("plain") or in_form(table.columns))
         and "deaths" not in answer  # which the coordinator adds
@@ -77,7 +77,7 @@ def _can_be_cut(total: int, step: int) -> bool:
     return total <= SAMPLES and total <= step * _MOST_PARTS
 
 
-def _rows_of(items: set[tuple[str, str]], whole: set[tuple[str, str]], table: Table) -> bool:
+def _covers_items(items: set[tuple[str, str]], whole: set[tuple[str, str]], table: Table) -> bool:
     """Tell whether all rows are of these items, and each whole one has some.
 
     Notes:
@@ -120,9 +120,9 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
     root, roots = Path(task["root"]), {name: Path(path) for name, path in task["roots"].items()}
     source = open_source(schema, root, roots, level=task["level"])
     source.unlisted = schema.reads_unlisted and task["level"] != "structure"
-    find_in(task.get("paths", ()))
+    add_module_folders(task.get("paths", ()))
     known = known_measures(schema)
-    bench = Bench(schema, [known[name] for name in task["measures"]])
+    bench = MeasurementRunner(schema, [known[name] for name in task["measures"]])
     todo = [Item.from_dict(data) for data in task["items"]]
     files = [source.files(item) for item in todo]
     before: dict[str, Entry | None] = {}
@@ -132,13 +132,13 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
         nonlocal place, waiting
         place = number
         beat(number)
-        before.update(_looked_at(source, [file for file in files[number] if file not in before]))
+        before.update(_current_entries(source, [file for file in files[number] if file not in before]))
         part = todo[number].part
         waiting += sum(size_in(source.folders, entry) for file in files[number] if (entry := before[file]) is not None)
         if isinstance(beat, Pulse) and not schema.checks:  # what a user's own check takes is not the file's fault
             beat.files(waiting if part is None else part[1] - part[0])
 
-    rows = Kept(schema)
+    rows = BoundedTables(schema)
     unread: dict[int, list[Unread]] = {}
     for got in source.read_all(todo, at):
         beat(place)
@@ -147,7 +147,7 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
             unread.setdefault(place, []).append(got)
             if got.alone:
                 tables = [table for table in rows.tables() if Texts.of(table.files).words != [got.key]]
-                rows = Kept(schema, tables)
+                rows = BoundedTables(schema, tables)
         else:
             for table in _rows(bench, got, unlisted=source.unlisted):
                 rows.add(table)
@@ -155,15 +155,15 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
         rows.add(unread_rows(found, todo[number].path, todo[number].split))
     table = concatenate(rows.tables())
     spoiled = {file for file, entry in before.items() if _stamp(stat_entry(root, file, roots)) != _stamp(entry)}
-    spoiled.update(item.path for item in todo if _resized(item, before.get(item.path)))
-    table = _honest(table, schema, list(zip(todo, files, strict=True)), spoiled)
+    spoiled.update(item.path for item in todo if _was_written(item, before.get(item.path)))
+    table = _complete_rows(table, schema, list(zip(todo, files, strict=True)), spoiled)
     entries = [entry for file, entry in sorted(before.items()) if entry is not None and file not in spoiled]
     # whoever cut the file has its digest, or whoever read its first part
     parts = {item.path for item in todo if not item.whole and not item.is_first}
     return {
         "table": table.as_wire(),
         "items": [[i.path, i.split, f] for i, f in zip(todo, files, strict=True) if i.path not in bench.failed],
-        "entries": [list(_told(source, root, roots, entry, parts)) for entry in entries],
+        "entries": [list(_with_digest(source, root, roots, entry, parts)) for entry in entries],
         "crashes": list(bench.crashes.values()),
         "undeclared": sorted(rows.named(bench.undeclared) | {name + NOT_READ for name in source.passed})[:_NAMES],
         "host": socket.gethostname(),
@@ -171,7 +171,7 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
     }
 
 
-def _rows(bench: Bench, block: Block, *, unlisted: bool) -> Iterator[Table]:
+def _rows(bench: MeasurementRunner, block: Block, *, unlisted: bool) -> Iterator[Table]:
     """Yield the rows of a block; a sample on which a measurement of ours fails is unreadable, the others are judged."""
     try:
         table = _measured_rows(bench, block, unlisted=unlisted, strict=True)
@@ -187,15 +187,15 @@ def _rows(bench: Bench, block: Block, *, unlisted: bool) -> Iterator[Table]:
         yield _measured_rows(bench, block.take(rest), unlisted=unlisted, strict=False)
 
 
-def _measured_rows(bench: Bench, block: Block, *, unlisted: bool, strict: bool) -> Table:
+def _measured_rows(bench: MeasurementRunner, block: Block, *, unlisted: bool, strict: bool) -> Table:
     """Return the rows of a block; fields that the schema does not list are measured, and no part of its samples."""
     if not unlisted:
         return checked_rows(block, bench.measure(block, strict=strict))
     listed, others = bench.parted(block)
-    return checked_rows(listed, bench.measure(listed, strict=strict) | bench.measure_others(others))
+    return checked_rows(listed, bench.measure(listed, strict=strict) | bench.measure_unlisted(others))
 
 
-def _failure(bench: Bench, block: Block) -> str:
+def _failure(bench: MeasurementRunner, block: Block) -> str:
     try:
         bench.measure(block, strict=True)
     except UnmeasurableError as error:
@@ -206,7 +206,7 @@ def _failure(bench: Bench, block: Block) -> str:
 # ------------------------------------------------------------------------------------------- files
 
 
-def _looked_at(source: Source, files: Sequence[str]) -> dict[str, Entry | None]:
+def _current_entries(source: Source, files: Sequence[str]) -> dict[str, Entry | None]:
     """Return what files are now, and let the source open nothing else in their places."""
     found = {file: stat_entry(source.root, file, source.roots) for file in files}
     source.folders.expected.update((file, entry[1:5]) for file, entry in found.items() if entry is not None)
@@ -217,12 +217,12 @@ def _stamp(entry: Entry | None) -> tuple[int, ...] | None:
     return None if entry is None else entry[1:5]
 
 
-def _resized(item: Item, entry: Entry | None) -> bool:
+def _was_written(item: Item, entry: Entry | None) -> bool:
     """Return whether a file was written between listing and reading: its rows say so, and are not for the next scan."""
     return entry is not None and item.nbytes not in (0, entry.size)
 
 
-def _told(source: Source, root: Path, roots: Mapping[str, Path], entry: Entry, parts: Collection[str]) -> Entry:
+def _with_digest(source: Source, root: Path, roots: Mapping[str, Path], entry: Entry, parts: Collection[str]) -> Entry:
     """Return the entry with what is known of the file's bytes: reading may have told it already."""
     if entry.path in source.partly:
         return entry._replace(digest=NOT_WHOLE)
@@ -251,7 +251,9 @@ def _digest(root: str, roots: tuple[tuple[str, Path], ...], path: str, stamp: tu
 # ------------------------------------------------------------------------------------------- rows
 
 
-def _honest(table: Table, schema: Schema, items: Sequence[tuple[Item, Sequence[str]]], spoiled: set[str]) -> Table:
+def _complete_rows(
+    table: Table, schema: Schema, items: Sequence[tuple[Item, Sequence[str]]], spoiled: set[str]
+) -> Table:
     """Return the table with a row for every item that gave none, and nothing of files that changed meanwhile."""
     changed: dict[tuple[str, str], str] = {}
     extra: list[Table] = []
@@ -300,7 +302,7 @@ def unread_rows(unread: Sequence[Unread], file: str | Sequence[str], split: str 
     return Table(
         keys=storable([u.key for u in unread]),
         files=[file] * count if isinstance(file, str) else file,
-        inner=_all("", count),
+        inner=_repeated("", count),
         splits=[split] * count if isinstance(split, str) else split,
         groups=storable([u.group for u in unread]),
         status=np.array([SKIPPED if u.skipped else UNREADABLE for u in unread], dtype=np.int8),
@@ -315,7 +317,7 @@ def checked_rows(block: Block, columns: dict[str, Measured]) -> Table:
     files: Sequence[str]
     inner: Sequence[str]
     if isinstance(block.origins, Origins):
-        files, inner = _all(storable([block.origins.file])[0], count), _all("", count)
+        files, inner = _repeated(storable([block.origins.file])[0], count), _repeated("", count)
     else:
         files = storable([origin.file for origin in block.origins])
         inner = storable([origin.inner for origin in block.origins])
@@ -323,10 +325,10 @@ def checked_rows(block: Block, columns: dict[str, Measured]) -> Table:
         keys=storable_keys(block.keys),
         files=files,
         inner=inner,
-        splits=_all(block.split, count),
+        splits=_repeated(block.split, count),
         groups=_groups(block),
         status=np.full(count, CHECKED, np.int8),
-        reasons=_all("", count),
+        reasons=_repeated("", count),
         nbytes=_sample_bytes(block),
         columns=columns,
     )
@@ -335,10 +337,10 @@ def checked_rows(block: Block, columns: dict[str, Measured]) -> Table:
 def _groups(block: Block) -> Sequence[str]:
     first = block.groups[0] if block.groups else ""
     alike = not block.groups or block.groups.count(first) == len(block)
-    return _all(storable([first])[0], len(block)) if alike else storable(block.groups)
+    return _repeated(storable([first])[0], len(block)) if alike else storable(block.groups)
 
 
-def _all(text: str, count: int) -> Texts:
+def _repeated(text: str, count: int) -> Texts:
     return Texts([text], np.zeros(count, np.int32))
 
 

@@ -64,16 +64,16 @@ def parse_shape(value: object) -> object:
         return value
     for item in value:
         if not _is_dim(item):
-            msg = f"cannot read axis {item!r} in {shows(value)}; axes are names or integers of 0 or more"
+            msg = f"cannot read axis {item!r} in {format_shape(value)}; axes are names or integers of 0 or more"
             meant = [_PRODUCT.fullmatch(v) if isinstance(v, str) else None for v in value]
             if isinstance(item, str) and _PRODUCT.fullmatch(item):
                 sizes = [s for v, m in zip(value, meant, strict=True) for s in ([m[1], m[2]] if m else [v])]
-                msg += f". Did you mean {shows(sizes)}?"
+                msg += f". Did you mean {format_shape(sizes)}?"
             raise ValueError(msg)
     return tuple(value)
 
 
-def shows(dims: Sequence[object]) -> str:
+def format_shape(dims: Sequence[object]) -> str:
     """Return a shape as a person writes it."""
     return "[" + ", ".join(map(str, dims)) + "]"
 
@@ -129,7 +129,7 @@ DTYPES: frozenset[str] = frozenset(
 _LONGEST, _MOST = 40, 400  # characters of a word, and words, among which one is looked for that was meant
 
 
-def meant(word: object, known: Iterable[str]) -> str:
+def suggestion(word: object, known: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the nearest known word, or "" where none is near.
 
     Notes:
@@ -203,7 +203,7 @@ def one_of(known: frozenset[str], what: str) -> BeforeValidator:
     def check(value: object) -> object:
         if value is None or (isinstance(value, str) and value in known):
             return value
-        near = meant(value, known)
+        near = suggestion(value, known)
         msg = f"{value!r} is not a known {what}" + (near or f"; known are {', '.join(sorted(known))}")
         raise ValueError(msg)
 

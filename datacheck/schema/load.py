@@ -18,14 +18,14 @@ import yaml
 
 from datacheck.errors import ManyLines, SchemaError, StorageError, UsageError
 from datacheck.runtime.beneath import read_file
-from datacheck.schema.grammar import meant
+from datacheck.schema.grammar import suggestion
 from datacheck.schema.model import Schema
-from datacheck.schema.validate import Complaint, Lines, Place, Where, check, refuse, to_model
+from datacheck.schema.validate import Complaint, FileLine, Lines, Where, check, raise_complaints, to_model
 
-__all__ = ["builtin", "choose_schema", "load_schema", "parse_schema", "read_yaml", "shipped", "to_model"]
+__all__ = ["builtin", "builtin_folder", "choose_schema", "load_schema", "parse_schema", "read_yaml", "to_model"]
 
 Kind = Literal["schemas", "pipelines"]
-Also = Callable[[Schema], Iterable[Complaint]]
+ExtraChecks = Callable[[Schema], Iterable[Complaint]]
 
 MAX_BYTES = 1 << 20
 MAX_NODES = 10_000
@@ -38,7 +38,7 @@ FILES = "files"  # the schema for any folder; it is never chosen by itself
 WHOLE = {"minimind": frozenset({"minimind_dpo", "minimind_pretrain", "minimind_sft"})}
 
 
-def shipped(kind: Kind) -> Path:
+def builtin_folder(kind: Kind) -> Path:
     """Return the folder of the built-in schemas or pipelines: in the installed package, else in the checkout.
 
     Raises:
@@ -54,10 +54,10 @@ def shipped(kind: Kind) -> Path:
 
 def builtin(kind: Kind = "schemas") -> list[str]:
     """Return the names of the built-in schemas (or pipelines), sorted."""
-    return sorted(path.stem for path in shipped(kind).glob("*.yaml"))
+    return sorted(path.stem for path in builtin_folder(kind).glob("*.yaml"))
 
 
-def load_schema(name_or_path: str | Path, also: Also = lambda schema: ()) -> Schema:
+def load_schema(name_or_path: str | Path, also: ExtraChecks = lambda schema: ()) -> Schema:
     """Return a built-in schema by its name, or the schema of a file by its path.
 
     Args:
@@ -71,7 +71,9 @@ def load_schema(name_or_path: str | Path, also: Also = lambda schema: ()) -> Sch
     return parse_schema(read_text(path), str(path), also)
 
 
-def parse_schema(text: str, origin: str = "<schema>", also: Also = lambda schema: (), *, files: bool = True) -> Schema:
+def parse_schema(
+    text: str, origin: str = "<schema>", also: ExtraChecks = lambda schema: (), *, files: bool = True
+) -> Schema:
     """Return the schema written in `text`.
 
     Args:
@@ -85,7 +87,7 @@ def parse_schema(text: str, origin: str = "<schema>", also: Also = lambda schema
     """
     data, lines = _extended(*read_yaml(text, origin), origin, (), files=files)
     schema = to_model(Schema, data, lines, also=("extends",))
-    refuse([*check(schema), *also(schema)], lines)
+    raise_complaints([*check(schema), *also(schema)], lines)
     return schema
 
 
@@ -133,7 +135,7 @@ def find(name: str, kind: Kind) -> Path:
     """
     known = builtin(kind)
     if name in known:
-        return shipped(kind) / f"{name}.yaml"
+        return builtin_folder(kind) / f"{name}.yaml"
     path = Path(name)
     if path.is_file():
         return path
@@ -142,7 +144,7 @@ def find(name: str, kind: Kind) -> Path:
         state = "is a folder" if path.is_dir() else "no such file"
         msg = f"{name}: {state}; a {what} is a YAML file or one of {', '.join(known)}"
         raise SchemaError(msg)
-    near = meant(name, known)
+    near = suggestion(name, known)
     msg = f"no {what} is called {name!r}; built in are {', '.join(known)}, a file is named by its path{near}"
     raise SchemaError(msg)
 
@@ -181,20 +183,22 @@ def _extended(
     if base is None:
         return data, lines
     if not isinstance(base, str):
-        refuse([(("extends",), "one name or path is allowed, as text")], lines)
+        raise_complaints([(("extends",), "one name or path is allowed, as text")], lines)
     if not files and base not in builtin():
-        refuse([(("extends",), f"{base!r} is not built in, and no other file is read for the schema of a run")], lines)
+        raise_complaints(
+            [(("extends",), f"{base!r} is not built in, and no other file is read for the schema of a run")], lines
+        )
     chain = (*chain, str(Path(origin).resolve()))
     try:
         path = find(base if base in builtin() else str(Path(origin).parent / base), "schemas")
     except SchemaError:
-        message = f"no schema {base!r}: neither built in nor a file beside this one{meant(base, builtin())}"
-        refuse([(("extends",), message)], lines)
+        message = f"no schema {base!r}: neither built in nor a file beside this one{suggestion(base, builtin())}"
+        raise_complaints([(("extends",), message)], lines)
         raise
     if str(path.resolve()) in chain:
-        refuse([(("extends",), f"{base!r} extends itself: {' -> '.join([*chain, str(path)])}")], lines)
+        raise_complaints([(("extends",), f"{base!r} extends itself: {' -> '.join([*chain, str(path)])}")], lines)
     if len(chain) >= MAX_EXTENDS:
-        refuse([(("extends",), f"more than {MAX_EXTENDS} schemas extend one another")], lines)
+        raise_complaints([(("extends",), f"more than {MAX_EXTENDS} schemas extend one another")], lines)
     below, below_lines = _extended(*read_yaml(read_text(path), str(path)), str(path), chain)
     for own in ("datacheck", "name"):
         below.pop(own, None)
@@ -202,7 +206,9 @@ def _extended(
     return _merge(below, data, kept), kept | dict(lines)
 
 
-def _merge(below: dict[str, Any], above: dict[str, Any], kept: dict[Where, Place], where: Where = ()) -> dict[str, Any]:
+def _merge(
+    below: dict[str, Any], above: dict[str, Any], kept: dict[Where, FileLine], where: Where = ()
+) -> dict[str, Any]:
     """Lay `above` over `below`: mappings key by key, everything else replaced, an empty value removes.
 
     The steps of a loader are an ordered whole and are replaced together. Lines of what is replaced leave `kept`.
@@ -236,7 +242,7 @@ def read_yaml(text: str, origin: str) -> tuple[dict[str, Any], Lines]:
             10,000 values (aliases counted as often as they are used), more than 12 levels, or a value that YAML 1.1
             reads as something else than it looks (0777, 0x1F, 1:30, 1_000, 2024-01-01, .inf); all with their line.
     """
-    reader = _Reader(text, origin)
+    reader = _YamlReader(text, origin)
     try:
         data = reader.document()
     except yaml.MarkedYAMLError as error:
@@ -249,7 +255,7 @@ def read_yaml(text: str, origin: str) -> tuple[dict[str, Any], Lines]:
         raise _not_yaml(origin, line, error.reason) from error
     except (ValueError, OverflowError) as error:  # escapes like "\UFFFFFFFF" and "\uD83D"
         raise _not_yaml(origin, reader.line, str(error)) from error
-    refuse(reader.complaints, reader.lines)
+    raise_complaints(reader.complaints, reader.lines)
     if not isinstance(data, dict):
         msg = f"{origin}:1: found no keys; a file starts with datacheck: 1"
         raise SchemaError(msg)
@@ -260,7 +266,7 @@ def _not_yaml(origin: str, line: int, reason: object) -> SchemaError:
     return SchemaError(f"{origin}:{line}: not valid YAML: {reason}")
 
 
-class _Stop(Exception):  # noqa: N818  not an error: the rest of the file is not worth reading
+class _StopReading(Exception):  # noqa: N818  not an error: the rest of the file is not worth reading
     """The complaint that ends reading has been noted."""
 
 
@@ -268,7 +274,7 @@ _INT = re.compile(r"[-+]?(0|[1-9]\d{0,17})")
 _FLOAT = re.compile(r"[-+]?(\d+\.\d*|\.\d+)([eE][-+]\d+)?")
 
 
-class _Reader:
+class _YamlReader:
     """Turns parse events into plain values, one document, noting the line of everything and all complaints."""
 
     def __init__(self, text: str, origin: str) -> None:
@@ -277,7 +283,7 @@ class _Reader:
         self.origin = origin
         self.line = 1
         self.nodes = 0
-        self.lines: dict[Where, Place] = {(): Place(origin, 1)}
+        self.lines: dict[Where, FileLine] = {(): FileLine(origin, 1)}
         self.anchors: dict[str, tuple[Any, int]] = {}
         self.complaints: list[Complaint] = []
 
@@ -290,7 +296,7 @@ class _Reader:
             self._next()  # document end
             if not isinstance(self._next(), yaml.StreamEndEvent):
                 self._stop((), "a second document (---) begins here; one file holds one")
-        except _Stop:
+        except _StopReading:
             return {}
         return data
 
@@ -302,16 +308,16 @@ class _Reader:
         return event
 
     def _note(self, where: Where, message: str) -> None:
-        self.lines[where] = Place(self.origin, self.line)
+        self.lines[where] = FileLine(self.origin, self.line)
         self.complaints.append((where, message))
 
     def _stop(self, where: Where, message: str) -> None:
         self._note(where, message)
-        raise _Stop
+        raise _StopReading
 
     def _value(self, event: Any, where: Where) -> Any:
         if where:
-            self.lines.setdefault(where, Place(self.origin, self.line))
+            self.lines.setdefault(where, FileLine(self.origin, self.line))
         before = self.nodes
         self._count(1, where)
         if isinstance(event, yaml.AliasEvent):
@@ -356,7 +362,7 @@ class _Reader:
             if key in found:
                 self._note((*where, key), f"this key stands twice, first on line {self.lines[*where, key].line}")
             else:
-                self.lines[*where, key] = Place(self.origin, line)
+                self.lines[*where, key] = FileLine(self.origin, line)
             found[key] = self._value(self._next(), (*where, key))
         return found
 
@@ -408,7 +414,7 @@ def _surprise(kind: str, text: str) -> str:
     return "an octal, binary or hexadecimal number" if re.match(r"[-+]?0", text) else "a number of more than 18 digits"
 
 
-class _Flow(yaml.SafeDumper):
+class _CompactDumper(yaml.SafeDumper):
     """Writes one line for each field, rule and split: what people read line by line."""
 
     depth = 0
@@ -429,7 +435,7 @@ class _Flow(yaml.SafeDumper):
         return super().represent_sequence(tag, sequence, flow_style=True)
 
 
-_Flow.add_representer(str, _Flow.represent_str)
+_CompactDumper.add_representer(str, _CompactDumper.represent_str)
 
 
 def dump_schema(schema: Schema) -> str:
@@ -440,7 +446,7 @@ def dump_schema(schema: Schema) -> str:
     """
     said, text = schema.as_dict(), ""
     for unescaped in (True, False):  # PyYAML folds some characters (U+0085) away unless they are escaped
-        text = yaml.dump(said, Dumper=_Flow, sort_keys=False, allow_unicode=unescaped, width=1 << 20)
+        text = yaml.dump(said, Dumper=_CompactDumper, sort_keys=False, allow_unicode=unescaped, width=1 << 20)
         seen = all(line.isprintable() for line in text.split("\n"))  # and some turn the text around them
         if seen and read_yaml(text, "")[0] == said:
             break

@@ -51,9 +51,9 @@ from datacheck.schema.grammar import (
     Share,
     Strings,
     as_tuple,
-    meant,
     one_of,
     parse_columns,
+    suggestion,
     word_no,
     word_off,
 )
@@ -210,7 +210,9 @@ def _loader_step(name: object, value: object) -> None:
         "captions": ("the name of the field that holds the captions", isinstance(value, str)),
     }
     if name not in kinds:
-        msg = f"unknown step {name!r}" + (meant(name, map(str, kinds)) or f"; known are {', '.join(map(str, kinds))}")
+        msg = f"unknown step {name!r}" + (
+            suggestion(name, map(str, kinds)) or f"; known are {', '.join(map(str, kinds))}"
+        )
         raise ValueError(msg)
     takes, fits = kinds[name]
     if not fits:
@@ -286,7 +288,7 @@ class RuleSpec(_Model):
     reason: str | None = None
 
     @model_validator(mode="after")
-    def _reasoned(self) -> RuleSpec:
+    def _check_reason(self) -> RuleSpec:
         if self.ignore and not self.reason:
             msg = "ignore needs a reason: reason: giant object, checked by lin 2026-11-20"
             raise ValueError(msg)
@@ -306,7 +308,7 @@ def _change(value: object) -> object:
     raise ValueError(msg)
 
 
-def _said(change: FieldSpec) -> dict[str, Any]:
+def _explicit_values(change: FieldSpec) -> dict[str, Any]:
     return change.model_dump(exclude_unset=True, mode="json")
 
 
@@ -364,7 +366,7 @@ def _replaced(text: str, heads: Mapping[str, str]) -> str:
 
 
 # what a split changes of a field: also a key that it sets back to its default
-Change = Annotated[FieldSpec, BeforeValidator(_change), PlainSerializer(_said, return_type=dict[str, Any])]
+Change = Annotated[FieldSpec, BeforeValidator(_change), PlainSerializer(_explicit_values, return_type=dict[str, Any])]
 _NOTHING = FieldSpec()
 _LINKED = 1_000  # folders behind links that the search for the place of an extra folder looks into
 
@@ -413,7 +415,7 @@ class Schema(_Model):
     checks: Strings = ()
 
     @model_validator(mode="after")
-    def _few_fields(self) -> Schema:
+    def _check_field_count(self) -> Schema:
         names = self.fields.keys() | {name for changes in self.when.values() for name in changes}
         if exceeded := exceeded_limit(names):
             msg = f'{exceeded}, those of when included. Declare the fields that are used, and "*" for all others'
@@ -425,7 +427,7 @@ class Schema(_Model):
         return self
 
     @model_validator(mode="after")
-    def _few_patterns(self) -> Schema:
+    def _check_pattern_count(self) -> Schema:
         patterns = sum(is_pattern(entry) for settings in self.rules.values() for entry in settings.ignore)
         if patterns > _MOST_PATTERNS:
             msg = f"rules: {patterns:,} entries of ignore hold *, ? or [; at most {_MOST_PATTERNS:,} may. "
@@ -454,9 +456,9 @@ class Schema(_Model):
             return own.for_split(split)
         if not changes:
             return self
-        fields = {name: _said(spec) for name, spec in self.fields.items()}
+        fields = {name: _explicit_values(spec) for name, spec in self.fields.items()}
         for name, change in changes.items():
-            fields[name] = fields.get(name, {}) | _said(change)
+            fields[name] = fields.get(name, {}) | _explicit_values(change)
         data = self.model_dump(exclude_unset=True, mode="json", exclude={"fields", "when"})
         return Schema.model_validate(data | {"fields": fields})
 
@@ -516,7 +518,7 @@ class Schema(_Model):
         """
         for name in sorted(given):
             if name not in self.roots:
-                known = meant(name, self.roots) or f"; it has {', '.join(self.roots) or 'none'}"
+                known = suggestion(name, self.roots) or f"; it has {', '.join(self.roots) or 'none'}"
                 msg = f"schema {self.name} has no extra folder called {name!r}{known}"
                 raise UsageError(msg)
         places = (self if data is None else self.located(data, given)).roots.items()

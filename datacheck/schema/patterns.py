@@ -219,7 +219,7 @@ class Program:
         Raises:
             OverflowError: a name that stands twice makes it too many ways.
         """
-        run = _Run(self._steps, self._refs, text, whole=whole)
+        run = _MatchState(self._steps, self._refs, text, whole=whole)
         for start in starts:
             found = run.start(start)
             if found is not None:
@@ -235,7 +235,7 @@ class Program:
         return None
 
 
-class _Run:
+class _MatchState:
     """A program on its way through one text; where it was before, whatever came before, it goes no second time."""
 
     def __init__(self, steps: Sequence[_Step], refs: Sequence[int], text: str, *, whole: bool) -> None:
@@ -296,7 +296,7 @@ class _Run:
             fits = 0 <= start <= end and self._text.startswith(self._text[start:end], place)
         else:
             back, wanted = other
-            found = place >= back and _Run(value, (), self._text, whole=False).start(place - back) is not None
+            found = place >= back and _MatchState(value, (), self._text, whole=False).start(place - back) is not None
             fits = found == wanted
         return (at + 1 if fits else -1), place + length, saved
 
@@ -377,17 +377,17 @@ class _Name:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wild:
+class _Wildcard:
     text: str  # "*", "**" (the rest of the path) or "**/" (any number of folders)
 
 
-_Part = str | _Name | _Wild
-_FOLDERS = _Wild("**/")
+_Part = str | _Name | _Wildcard
+_FOLDERS = _Wildcard("**/")
 _LENGTHS = (16, 32, 48, 64, 80, 100, 128, 160, 200, 256, 512, 1024, 4096)
 
 
 @dataclass(frozen=True)
-class _Ways:
+class _PathGrowth:
     """How many ways to match a path `re` tries at most.
 
     Args:
@@ -428,7 +428,7 @@ class Template:
     parts: tuple[_Part, ...]
     names: tuple[str, ...]
     regex: re.Pattern[str]
-    growth: _Ways
+    growth: _PathGrowth
 
     @property
     def tail(self) -> str:
@@ -439,7 +439,7 @@ class Template:
     @property
     def wild(self) -> bool:
         """Whether names alone do not say which path is meant."""
-        return any(isinstance(part, _Wild) for part in self.parts)
+        return any(isinstance(part, _Wildcard) for part in self.parts)
 
     def allows(self, name: str, value: str) -> bool | None:
         """Tell whether the constraint of a placeholder allows `value`; None where it has none."""
@@ -456,7 +456,7 @@ class Template:
             SchemaError: names that stand twice can be too many things.
         """
         names: dict[str, str] | None
-        if len(path) > self._quick and self.growth.at(path) > WAYS:
+        if len(path) > self._quick_length and self.growth.at(path) > WAYS:
             names = self._slowly(path)
         else:
             found = self.regex.fullmatch(path)
@@ -464,7 +464,7 @@ class Template:
         return None if names is None or any("/" in value for value in names.values()) else names
 
     @cached_property
-    def _quick(self) -> int:
+    def _quick_length(self) -> int:
         """The most characters of a path for which `re` is quick, whatever they are."""
         return max((n for n in _LENGTHS if self.growth.of(n // 2, n, n) <= WAYS), default=0)
 
@@ -479,7 +479,7 @@ class Template:
             spans = self._program.spans(path, [0], whole=True)
         except OverflowError as error:
             why = f"{path[:80]!r} can be read in too many ways; say what its names look like: {{name:\\d+}}"
-            raise _wrong(self.text, self.where, why) from error
+            raise _pattern_error(self.text, self.where, why) from error
         if spans is None:
             return None
         return {name: path[slice(*spans[number])] for name, number in self.regex.groupindex.items()}
@@ -512,8 +512,8 @@ class Template:
         return "".join(f"%({p.name})s" if isinstance(p, _Name) else _shown(p).replace("%", "%%") for p in self.parts)
 
 
-def _shown(part: _Wild | str) -> str:
-    return part.text if isinstance(part, _Wild) else part
+def _shown(part: _Wildcard | str) -> str:
+    return part.text if isinstance(part, _Wildcard) else part
 
 
 @lru_cache(maxsize=512)
@@ -531,7 +531,7 @@ def parse(text: str, where: str, *, path: bool = True) -> Template:
     """
     parts = tuple(_split(text, where))
     if not parts:
-        raise _wrong(text, where, "it is empty")
+        raise _pattern_error(text, where, "it is empty")
     if path:
         _check_path(text, where, parts)
     _check_neighbours(text, where, parts)
@@ -547,13 +547,15 @@ def _compiled(text: str, where: str, parts: tuple[_Part, ...]) -> Template:
     try:
         regex = re.compile(source)
     except (re.error, OverflowError, RecursionError) as error:
-        raise _wrong(text, where, f"its regular expression is malformed: {error}") from error
+        raise _pattern_error(text, where, f"its regular expression is malformed: {error}") from error
     if set(regex.groupindex) != set(names):
-        raise _wrong(text, where, "a constraint may not name groups of its own: write (?:...)")
+        raise _pattern_error(text, where, "a constraint may not name groups of its own: write (?:...)")
     others = Growth()
     for _, growth, alone in levels:
         others = others if alone else others.and_then(growth)
-    ways = _Ways(sum(part == _FOLDERS for part in parts), tuple(growth for _, growth, alone in levels if alone), others)
+    ways = _PathGrowth(
+        sum(part == _FOLDERS for part in parts), tuple(growth for _, growth, alone in levels if alone), others
+    )
     return Template(text, where, parts, names, regex, ways)
 
 
@@ -569,7 +571,7 @@ def _trees(text: str, where: str, parts: Sequence[_Part]) -> dict[str, Any]:
             try:
                 trees[part.rule] = parsed(part.rule)
             except ValueError as error:
-                raise _wrong(text, where, f"its regular expression {error}") from error
+                raise _pattern_error(text, where, f"its regular expression {error}") from error
     return trees
 
 
@@ -614,7 +616,7 @@ def _joined(level: Sequence[_Part], seen: set[str], *, once: bool) -> str:
     return f"(?>{source})" if ended else rf"(?>{source}\Z)"
 
 
-def _wrong(text: str, where: str, why: str) -> SchemaError:
+def _pattern_error(text: str, where: str, why: str) -> SchemaError:
     place = f"{where}: " if where else ""
     return SchemaError(f"{place}cannot read {text!r}: {why}. Patterns look like '{{split}}/{{id}}.npy'.")
 
@@ -629,14 +631,14 @@ def _split(text: str, where: str) -> list[_Part]:
             place = stop + 1
         elif text[place] == "*":
             wild = next(w for w in ("**/", "**", "*") if text.startswith(w, place))
-            parts.append(_Wild(wild))
+            parts.append(_Wildcard(wild))
             place += len(wild)
         else:
             stop = next((i for i in range(place, len(text)) if text[i] in "{*"), len(text))
             parts.append(text[place:stop])
             place = stop
     if any(isinstance(part, str) and "}" in part for part in parts):
-        raise _wrong(text, where, "a '}' closes nothing")
+        raise _pattern_error(text, where, "a '}' closes nothing")
     return parts
 
 
@@ -646,24 +648,28 @@ def _closing(text: str, start: int, where: str) -> int:
         depth += {"{": 1, "}": -1}.get(text[place], 0)
         if depth == 0:
             return place
-    raise _wrong(text, where, "a '{' is never closed")
+    raise _pattern_error(text, where, "a '{' is never closed")
 
 
 def _named(inner: str, text: str, where: str) -> _Name:
     name, colon, rule = inner.partition(":")
     if not name.isidentifier() or not name.isascii():
-        raise _wrong(text, where, f"{{{inner}}} is no name; write {{name}} or {{name:regular expression}}")
+        raise _pattern_error(text, where, f"{{{inner}}} is no name; write {{name}} or {{name:regular expression}}")
     if colon and _FORMAT_SPEC.fullmatch(rule):
-        raise _wrong(text, where, f"{{{inner}}} is a print format; write {{{name}:\\d+}} or {{{name}:\\d{{4}}}}")
+        raise _pattern_error(
+            text, where, f"{{{inner}}} is a print format; write {{{name}:\\d+}} or {{{name}:\\d{{4}}}}"
+        )
     if colon and (not rule or "/" in rule):
-        raise _wrong(text, where, f"the constraint of {{{name}}} is empty or holds '/'; a name never crosses folders")
+        raise _pattern_error(
+            text, where, f"the constraint of {{{name}}} is empty or holds '/'; a name never crosses folders"
+        )
     return _Name(name, rule)
 
 
 def _expression(part: _Part, seen: set[str]) -> str:
     if isinstance(part, str):
         return re.escape(part)
-    if isinstance(part, _Wild):
+    if isinstance(part, _Wildcard):
         return {"*": "[^/]*", "**/": "(?:[^/]+/)*", "**": "(?s:.+)"}[part.text]
     if part.name in seen:
         return f"(?P={part.name})"
@@ -672,18 +678,18 @@ def _expression(part: _Part, seen: set[str]) -> str:
 
 
 def _check_path(text: str, where: str, parts: tuple[_Part, ...]) -> None:
-    plain = "".join("x" if isinstance(p, _Name) else p.text if isinstance(p, _Wild) else p for p in parts)
+    plain = "".join("x" if isinstance(p, _Name) else p.text if isinstance(p, _Wildcard) else p for p in parts)
     levels = plain.split("/")
     if "\\" in plain:
-        raise _wrong(text, where, "folders are separated by '/'")
+        raise _pattern_error(text, where, "folders are separated by '/'")
     if plain.startswith("/") or any(level in {"", ".", ".."} for level in levels):
-        raise _wrong(text, where, "paths are relative to the data folder, without '.', '..' or empty parts")
+        raise _pattern_error(text, where, "paths are relative to the data folder, without '.', '..' or empty parts")
     if any("**" in level and level != "**" for level in levels):
-        raise _wrong(text, where, "'**' stands for whole folders: write '**/'")
+        raise _pattern_error(text, where, "'**' stands for whole folders: write '**/'")
 
 
 def _check_neighbours(text: str, where: str, parts: tuple[_Part, ...]) -> None:
     for left, right in pairwise(parts):
-        if isinstance(left, _Name) and not left.rule and isinstance(right, _Name | _Wild):
+        if isinstance(left, _Name) and not left.rule and isinstance(right, _Name | _Wildcard):
             why = f"where {{{left.name}}} ends is open; say what it looks like: {{{left.name}:train|val}}"
-            raise _wrong(text, where, why)
+            raise _pattern_error(text, where, why)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from datacheck.errors import ManyLines, SchemaError
-from datacheck.schema.grammar import ANGLE, LENGTH, SAMPLES, SPATIAL_ROLES, SUM, TIME, meant
+from datacheck.schema.grammar import ANGLE, LENGTH, SAMPLES, SPATIAL_ROLES, SUM, TIME, suggestion
 from datacheck.schema.model import ANY, RECORDS, FieldSpec, Schema, parse_columns
 from datacheck.schema.patterns import parse
 
@@ -21,7 +21,7 @@ Complaint = tuple[Where, str]
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class Place(NamedTuple):
+class FileLine(NamedTuple):
     """A line of a file, 1-based."""
 
     origin: str
@@ -31,10 +31,10 @@ class Place(NamedTuple):
         return f"{self.origin}:{self.line}"
 
 
-Lines = Mapping[Where, Place]
+Lines = Mapping[Where, FileLine]
 
 
-def refuse(complaints: Iterable[Complaint], lines: Lines) -> None:
+def raise_complaints(complaints: Iterable[Complaint], lines: Lines) -> None:
     """Raise one error that lists all complaints in line order, one per line; nothing happens where there are none.
 
     Args:
@@ -64,11 +64,13 @@ def to_model(model: type[Model], data: object, lines: Lines, also: Sequence[str]
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        refuse([_translate(dict(detail), model, data, also) for detail in error.errors(include_url=False)], lines)
+        raise_complaints(
+            [_translate(dict(detail), model, data, also) for detail in error.errors(include_url=False)], lines
+        )
         raise  # refuse always raises here: an error without details does not exist
 
 
-def found(value: object) -> str:
+def describe(value: object) -> str:
     """Return what stands in a file, in words: "the text 'x'", "the number 3", "a list"."""
     if value is None:
         return "nothing"
@@ -82,11 +84,11 @@ def found(value: object) -> str:
     return "a list" if isinstance(value, Sequence) else "a mapping"
 
 
-def _place(where: Where, lines: Lines) -> Place:
+def _place(where: Where, lines: Lines) -> FileLine:
     for size in range(len(where), -1, -1):
         if where[:size] in lines:
             return lines[where[:size]]
-    return Place("<schema>", 1)
+    return FileLine("<schema>", 1)
 
 
 def _dotted(where: Where) -> str:
@@ -106,7 +108,7 @@ def _translate(detail: dict[str, Any], model: type[BaseModel], data: object, als
         return where, f"{detail['loc'][-1]} is missing; it is required"
     if kind == "value_error":
         return where, str(context["error"])
-    return where, f"found {found(value)}; {_allowed(kind, context, value) or _lowered(detail['msg'])}"
+    return where, f"found {describe(value)}; {_allowed(kind, context, value) or _lowered(detail['msg'])}"
 
 
 def _lowered(text: str) -> str:
@@ -117,7 +119,7 @@ def _allowed(kind: str, context: Mapping[str, Any], value: object) -> str:
     """Return what is allowed and what was probably meant, or "" for a kind of error that has no words of its own."""
     if kind == "literal_error":
         words = re.findall(r"'([^']*)'", context["expected"])
-        near = meant(value, words) if isinstance(value, str) else ""
+        near = suggestion(value, words) if isinstance(value, str) else ""
         return f"allowed: {', '.join(words) or context['expected']}{near}"
     if kind in _BOUNDS:
         return _BOUNDS[kind].format(**context)
@@ -190,7 +192,7 @@ def _known_part(loc: tuple[Any, ...], data: object) -> tuple[Where, object]:
 
 
 def _unknown_key(key: str, known: Sequence[str]) -> str:
-    return f"unknown key {key!r}" + (meant(key, known) or f"; known are {', '.join(known) or 'none'}")
+    return f"unknown key {key!r}" + (suggestion(key, known) or f"; known are {', '.join(known) or 'none'}")
 
 
 def _keys_at(model: type[BaseModel], where: Where) -> list[str]:
@@ -303,7 +305,7 @@ def _template(text: str, where: Where, allowed: Iterable[str], *, path: bool = T
         return
     for name in used:
         if name not in known:
-            near = meant(name, known) or f"; known are {', '.join(known) or 'none'}"
+            near = suggestion(name, known) or f"; known are {', '.join(known) or 'none'}"
             yield where, f"nothing is called {{{name}}} in {text!r}{near}"
 
 
@@ -365,7 +367,7 @@ def _each(each: str | None, names: list[str]) -> Iterator[Complaint]:
     if each.startswith("/") and each.strip("/"):
         yield from _template(each.strip("/"), where, names)
         return
-    near = meant(each, ["line", "row", "key", "episode"])
+    near = suggestion(each, ["line", "row", "key", "episode"])
     yield where, f"cannot read {each!r}; allowed are line, row, key, episode, /group/pattern_* and ends:path{near}"
 
 
@@ -423,7 +425,7 @@ def _fields(schema: Schema, fields: Mapping[str, FieldSpec], base: Where, names:
             yield from _template(spec.file, (*where, "file"), [*names, *schema.roots])
         if spec.file is not None and spec.at:
             yield from _template(spec.at, (*where, "at"), names, path=False)
-        yield from _noted(schema, spec, where)
+        yield from _attribute(schema, spec, where)
         yield from _places(schema, name, spec, where)
 
 
@@ -497,7 +499,7 @@ def _references(schema: Schema, name: str, spec: FieldSpec, where: Where) -> Ite
             continue
         known = [n for n in schema.fields if n not in {name, ANY}]
         if other not in known:
-            yield (*where, key), f"no other field is called {other!r}{meant(other, known) or _listed(known)}"
+            yield (*where, key), f"no other field is called {other!r}{suggestion(other, known) or _listed(known)}"
         elif schema.fields[other].role not in roles:
             yield (
                 (*where, key),
@@ -512,7 +514,7 @@ def _listed(known: Iterable[str]) -> str:
 _OF_EPISODES = ("@length", "@task", "@tasks")  # of a LeRobot dataset: its meta folder tells them
 
 
-def _noted(schema: Schema, spec: FieldSpec, where: Where) -> Iterator[Complaint]:
+def _attribute(schema: Schema, spec: FieldSpec, where: Where) -> Iterator[Complaint]:
     """An attribute belongs to a file or to a group in it: lines, rows and cut arrays have none, companions neither."""
     each = schema.samples.each
     if spec.at is None or not spec.at.startswith("@"):
@@ -533,7 +535,7 @@ def _places(schema: Schema, name: str, spec: FieldSpec, where: Where) -> Iterato
     field, _, part = name.rpartition(".")
     if field in schema.fields and schema.fields[field].columns and part not in schema.parts(field):
         known = list(schema.parts(field))
-        yield where, f"{field} has no column {part!r}{meant(part, known) or _listed(known)}"
+        yield where, f"{field} has no column {part!r}{suggestion(part, known) or _listed(known)}"
     if name != ANY and schema.part_of(name) is None:
         return
     for key in ("at", "file", "columns"):
@@ -552,7 +554,7 @@ def _sections(schema: Schema, names: list[str]) -> Iterator[Complaint]:
         for name, axis in counts.items():
             axis = axis.removeprefix(SUM) if isinstance(axis, str) else axis
             if isinstance(axis, str) and axis not in {*axes, SAMPLES}:
-                yield (*where, name), f"no field has an axis {axis}{meant(axis, axes) or _listed(sorted(axes))}"
+                yield (*where, name), f"no field has an axis {axis}{suggestion(axis, axes) or _listed(sorted(axes))}"
     yield from _loader(schema)
     yield from _splits(schema, names)
 
@@ -570,7 +572,7 @@ def _loader(schema: Schema) -> Iterator[Complaint]:
         known = [name for name, _ in schema.of_role("captions")]
         yield (
             ("loader", "captions"),
-            f"{captions!r} is no field of role captions{meant(captions, known) or _listed(known)}",
+            f"{captions!r} is no field of role captions{suggestion(captions, known) or _listed(known)}",
         )
 
 
@@ -580,7 +582,7 @@ def _splits(schema: Schema, names: list[str]) -> Iterator[Complaint]:
         return
     known = [*names, "file", *(["group"] if schema.samples.group else []), *schema.stored]
     if splits.key not in known:
-        near = meant(splits.key, known) or f"; known are {', '.join(known)}"
+        near = suggestion(splits.key, known) or f"; known are {', '.join(known)}"
         yield ("splits", "key"), f"{splits.key!r} is neither a placeholder of files, nor file, group or a field{near}"
     if splits.disjoint and not _has_splits(schema, names):
         yield ("splits", "disjoint"), f"there are no splits to compare: {_NO_SPLIT}"
@@ -595,9 +597,9 @@ def _when(schema: Schema, names: list[str]) -> Iterator[Complaint]:
             continue
         if not _has_splits(schema, names):
             yield where, f"no sample has a split: {_NO_SPLIT}"
-        unknown = [n for n, change in changes.items() if n not in schema.fields and not _whole(change)]
+        unknown = [n for n, change in changes.items() if n not in schema.fields and not _is_new_field(change)]
         for name in unknown:
-            near = meant(name, schema.fields) or _listed(schema.fields)
+            near = suggestion(name, schema.fields) or _listed(schema.fields)
             yield (*where, name), f"no field is called {name!r}{near}"
         changed = schema.for_split(match[1]) if not unknown else schema
         yield from _fields(changed, {n: changed.fields[n] for n in changes if n in changed.fields}, where, names)
@@ -612,7 +614,7 @@ def _has_splits(schema: Schema, names: list[str]) -> bool:
     return named or not isinstance(lists, str) or "split" in _placeholders(lists)
 
 
-def _whole(change: FieldSpec) -> bool:
+def _is_new_field(change: FieldSpec) -> bool:
     """Tell whether a change declares a field of its own rather than part of one."""
     return bool({"role", "shape", "dtype"} & change.model_fields_set)
 

@@ -20,18 +20,18 @@ import orjson
 from datacheck.errors import FormatError, MissingDependencyError, SchemaError, TooManySamplesError
 from datacheck.formats.base import Hint, format_of, open_container
 from datacheck.formats.limits import SAMPLES_FREE, check_path, check_samples
-from datacheck.model.row_keys import of_runs, storable
+from datacheck.model.row_keys import keys_from_runs, storable
 from datacheck.model.sample import Block, Column, Container, Depth, Origins, Peeked, Piece, stack
 from datacheck.model.table import Note
 from datacheck.runtime.beneath import SMALL_BYTES, File, check_holes, stamp_of
 from datacheck.runtime.hashing import digest_array, digest_bytes, shortened
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.schema.patterns import Expression, Template, parse
-from datacheck.sources.fields import FieldMap, Names, Shelf, Values, check_roots
+from datacheck.sources.fields import ContainerNames, FieldMap, Shelf, Values, check_roots
 from datacheck.sources.listing import LINKED, stat_entry
 from datacheck.sources.opening import Opener
 from datacheck.sources.roots import HOLE, Entry, Roots
-from datacheck.sources.values import plain, weigh
+from datacheck.sources.values import plain, value_bytes
 from datacheck.workers.child import Pulse
 
 _ANY = FieldSpec()
@@ -40,7 +40,7 @@ _CONVENTION = "macros_image_convention"  # as robosuite calls it, of a sample's 
 
 
 @dataclass(frozen=True)
-class About:
+class SampleLocation:
     """One sample: where it is and what its path says.
 
     Args:
@@ -87,7 +87,7 @@ class Facts:
             )
             raise SchemaError(msg)
 
-    def group(self, about: About) -> str:
+    def group(self, about: SampleLocation) -> str:
         """Return the sample's group, "" where the schema names none."""
         if self._group is None:
             return ""
@@ -97,7 +97,7 @@ class Facts:
             self._last = about.file, filled
         return self._last[1]
 
-    def of(self, about: About, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    def of(self, about: SampleLocation, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the facts of one sample.
 
         Args:
@@ -122,7 +122,7 @@ class Facts:
             facts["image_convention"] = _short(convention)
         return facts
 
-    def columns(self, about: About, keys: Sequence[str], fields: Mapping[str, Column]) -> dict[str, Column]:
+    def columns(self, about: SampleLocation, keys: Sequence[str], fields: Mapping[str, Column]) -> dict[str, Column]:
         """Return the facts of many numbered samples of one file.
 
         Args:
@@ -148,7 +148,7 @@ class Facts:
             facts["split_key"] = Column.of([label or "" for label in labels])
         return facts
 
-    def _label(self, about: About, value: Any) -> str | None:
+    def _label(self, about: SampleLocation, value: Any) -> str | None:
         label: str | None
         if self._key in about.names:
             label = about.names[self._key]
@@ -172,7 +172,7 @@ def _group(schema: Schema, known: set[str]) -> Template | None:
     return template
 
 
-def _identity(about: About) -> str:
+def _identity(about: SampleLocation) -> str:
     names = _named(about.names)
     if not names:
         return about.key
@@ -265,7 +265,7 @@ class Item:
         """Return the item of `as_dict`, also where its keys are `as_runs`."""
         lists = {name: tuple(data[name]) for name in ("part", "rows", "even") if data.get(name) is not None}
         if data.get("keys") is not None:
-            lists["keys"] = tuple(of_runs(data["keys"]))
+            lists["keys"] = tuple(keys_from_runs(data["keys"]))
         return Item(**(data | lists))
 
 
@@ -378,7 +378,7 @@ class Source(ABC):
             FormatError: the file as a whole cannot be read.
         """
         with Shelf(self._opener) as shelf:
-            yield from blocks(self._parts(item, shelf), item.split, self._most(item.split))
+            yield from blocks(self._parts(item, shelf), item.split, self._block_bytes(item.split))
 
     def read_all(self, items: Sequence[Item], beat: Callable[[int], None]) -> Iterator[Block | Unread]:
         """Yield the samples of many items; samples of small files share blocks.
@@ -393,15 +393,15 @@ class Source(ABC):
         """
         with Shelf(self._opener) as shelf:
             for split, run in groupby(enumerate(items), key=lambda pair: pair[1].split):
-                yield from blocks(self._each(run, shelf, beat), split, self._most(split))
+                yield from blocks(self._item_parts(run, shelf, beat), split, self._block_bytes(split))
 
-    def _most(self, split: str) -> int:
+    def _block_bytes(self, split: str) -> int:
         """Return how many bytes of fields make a block."""
         if self._level is None:
             return BLOCK_BYTES
         return min(COLUMN_BYTES * self.way(split)[0].width_read, TABLE_BYTES) or SCAN_BYTES
 
-    def _each(self, run: Iterable[tuple[int, Item]], shelf: Shelf, beat: Callable[[int], None]) -> Iterator[Part]:
+    def _item_parts(self, run: Iterable[tuple[int, Item]], shelf: Shelf, beat: Callable[[int], None]) -> Iterator[Part]:
         for number, item in run:
             beat(number)
             answered: set[str] = set()
@@ -496,15 +496,15 @@ class Source(ABC):
                     path = place.file.fill(item.names)
                     paths += [path] if self._inside(path) else []
             else:
-                paths += self._alike(place.file, item.names)
-        return list(dict.fromkeys([*paths, *self._beside(item)]))
+                paths += self._matching_files(place.file, item.names)
+        return list(dict.fromkeys([*paths, *self._format_files(item)]))
 
-    def _beside(self, item: Item) -> list[str]:
+    def _format_files(self, item: Item) -> list[str]:
         form, folder = format_of(item.path), item.path.rpartition("/")[0]
         beside = [f"{folder}/{name}".lstrip("/") for name in (form.beside if form else ())]
         return [path for path in beside if self.file(path).is_file()]
 
-    def _alike(self, template: Template, names: Mapping[str, str]) -> list[str]:
+    def _matching_files(self, template: Template, names: Mapping[str, str]) -> list[str]:
         """Return the files that a pattern may mean where only some of its names are known (groups name the rest)."""
         pattern = template.substitute({name: names.get(name, HOLE) for name in template.names})
         if pattern not in self._matching:
@@ -545,7 +545,7 @@ class Source(ABC):
         found = self._opener.takes(item.path, item.nbytes) if whole else None
         if found is not None:
             with self._opener.parsed(found, item.path, item.nbytes, hint) as container:
-                self._pass(item, container)
+                self._note_unread(item, container)
                 yield container
             return
         path = self.file(item.path)
@@ -553,10 +553,10 @@ class Source(ABC):
             unchanged(path, item.nbytes),
             open_container(path, hint) if whole else _HELD.opened(path, hint) as container,
         ):
-            self._pass(item, container)
+            self._note_unread(item, container)
             yield container
 
-    def _pass(self, item: Item, container: Container) -> None:
+    def _note_unread(self, item: Item, container: Container) -> None:
         """Note what a file holds and no field is made of."""
         self._unread = {}
         if container.untyped:
@@ -594,7 +594,7 @@ class Source(ABC):
         return self.folders.written(path)
 
     def others(
-        self, item: Item, container: Container, values: Values, prefix: str = "", known: Names | None = None
+        self, item: Item, container: Container, values: Values, prefix: str = "", known: ContainerNames | None = None
     ) -> Values:
         """Return the numbers of a sample that the schema does not list, where they are asked for."""
         if not self.unlisted:
@@ -610,7 +610,7 @@ class Source(ABC):
             self.partly.add(path)
 
     def facts(
-        self, item: Item, about: About, values: Values, attrs: Mapping[str, Any] | None = None
+        self, item: Item, about: SampleLocation, values: Values, attrs: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], str]:
         """Return (facts, group) of one sample."""
         facts = self.way(item.split)[1]
@@ -639,7 +639,7 @@ class Source(ABC):
             extra: facts that are the same for all.
         """
         fields_of, facts = self.way(item.split)
-        about = About(item.path, item.path, "", item.names, item.nbytes)
+        about = SampleLocation(item.path, item.path, "", item.names, item.nbytes)
         return Block(
             keys=keys,
             fields=fields_of.drop_unasked(fields),
@@ -651,7 +651,7 @@ class Source(ABC):
         )
 
 
-class _Held:
+class _OpenLargeFile:
     """The large file that this process has read in part: whoever reads its next part goes on with it.
 
     Notes:
@@ -694,7 +694,7 @@ class _Held:
         self._container = None
 
 
-_HELD = _Held()
+_HELD = _OpenLargeFile()
 
 
 def file_templates(schema: Schema) -> list[Template]:
@@ -739,7 +739,7 @@ def blocks(parts: Iterable[Part], split: str, most: int = BLOCK_BYTES) -> Iterat
         if isinstance(part, Unread):
             yield part
             continue
-        weight = 0 if isinstance(part, Block) else sum(map(weigh, part.fields.values()))
+        weight = 0 if isinstance(part, Block) else sum(map(value_bytes, part.fields.values()))
         if waiting and (isinstance(part, Block) or nbytes + weight > most or len(waiting) >= BLOCK_SAMPLES):
             yield from stack(waiting, split)
             waiting, nbytes = [], 0

@@ -25,8 +25,8 @@ _THREE = 3  # bytes before the last one of a character have most to say of it
 _QUOTE, _BACKSLASH, _SPACE = ord('"'), ord("\\"), ord(" ")
 _GONE = 0xFF  # in the place of a backslash that is to go; UTF-8 has no such byte
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(_EIGHT + 1)], np.uint64)
-_MEANT = np.zeros(256, np.uint8)
-_MEANT[[*b'"\\/bfnrt']] = [*b'"\\/\b\f\n\r\t']
+_UNESCAPED = np.zeros(256, np.uint8)
+_UNESCAPED[[*b'"\\/bfnrt']] = [*b'"\\/\b\f\n\r\t']
 
 
 _SPACING = ((b", ", b": "), (b",", b":"))  # as Python's json writes by default, and as most others do
@@ -99,7 +99,7 @@ def text_strings(data: bytes, count: int, names: Sequence[str]) -> dict[str, Str
     Returns:
         By key the texts of the lines; None where the lines are not proven to be such, or are no JSON.
     """
-    lines = _Lines.of(data, count, names)
+    lines = _QuotedLines.of(data, count, names)
     if lines is None or len(lines.quotes) != 4 * len(names) * count:
         return None
     quotes = lines.quotes.reshape(count, -1)
@@ -133,7 +133,7 @@ def chat_strings(data: bytes, count: int, name: str) -> tuple[Array, Strings, St
     Returns:
         None where the lines are not proven to be such, or are no JSON.
     """
-    lines = _Lines.of(data, count, [name])
+    lines = _QuotedLines.of(data, count, [name])
     if lines is None or len(lines.quotes) < 10 * count:
         return None
     colon, comma = lines.colon, lines.comma
@@ -165,7 +165,7 @@ def _encoded(name: str) -> bytes:
 
 
 @dataclass(frozen=True, eq=False)
-class _Lines:
+class _QuotedLines:
     """Some lines without a control character in a string, in UTF-8, and where their quotes are.
 
     Shapes:
@@ -185,7 +185,7 @@ class _Lines:
     colon: bytes
 
     @staticmethod
-    def of(data: bytes, count: int, names: Sequence[str]) -> _Lines | None:
+    def of(data: bytes, count: int, names: Sequence[str]) -> _QuotedLines | None:
         """Return lines cut at their quotes, None of what is no JSON, or not as it is mostly written.
 
         Notes:
@@ -196,7 +196,7 @@ class _Lines:
         spacing = spacing or next((two for two in _SPACING if _head(data).startswith(two[1] + b"[", 1)), None)
         if spacing is None or any(character in '"\\' for name in names for character in name):
             return None
-        around = _around(data)
+        around = _zero_padded(data)
         octets, padded = around[_THREE : _THREE + len(data)], around[_THREE:]
         if np.count_nonzero(octets < _SPACE) != count - (not data.endswith(b"\n")) or not _is_utf8(around, data):
             return None
@@ -210,7 +210,7 @@ class _Lines:
         quotes = np.flatnonzero(octets == _QUOTE)
         if len(gone):
             padded[gone + 1] = meant
-        return None if len(quotes) % 2 else _Lines(data, octets, eights(padded), gone, quotes, *spacing)
+        return None if len(quotes) % 2 else _QuotedLines(data, octets, eights(padded), gone, quotes, *spacing)
 
     def strings(self, begins: Array, ends: Array) -> Strings:
         """Return what stands in these places."""
@@ -249,7 +249,7 @@ def _escapes(octets: Array) -> tuple[Array, Array] | None:
         order = np.arange(len(places))
         heads = np.maximum.accumulate(np.where(np.append(True, ~beside), order, 0))
         places = places[(order - heads) % 2 == 0]
-    meant = _MEANT[octets[places + 1]]
+    meant = _UNESCAPED[octets[places + 1]]
     return (places, meant) if meant.all() else None
 
 
@@ -260,10 +260,10 @@ def eights(padded: Array) -> Array:
 
 def is_utf8(data: bytes) -> bool:
     """Tell whether bytes are UTF-8 as RFC 3629 has it: shortest forms only, no surrogates, nothing above U+10FFFF."""
-    return _is_utf8(_around(data), data)
+    return _is_utf8(_zero_padded(data), data)
 
 
-def _around(data: bytes) -> Array:
+def _zero_padded(data: bytes) -> Array:
     """Return bytes with zeros around them, so that those beside each one can be looked at together."""
     around = np.empty(_THREE + len(data) + 2 * _EIGHT, np.uint8)
     around[:_THREE] = around[_THREE + len(data) :] = 0
@@ -286,10 +286,10 @@ def _is_utf8(around: Array, data: bytes) -> bool:
     if np.not_equal(wanted, part, out=part).any():  # and no other is
         return False
     edges = ((0xE0, 0xA0, 0xBF), (0xED, 0x80, 0x9F), (0xF0, 0x90, 0xBF), (0xF4, 0x80, 0x8F))
-    return all(_follow(octets, *edge) for edge in edges if bytes(edge[:1]) in data)
+    return all(_followed_by(octets, *edge) for edge in edges if bytes(edge[:1]) in data)
 
 
-def _follow(octets: Array, lead: int, low: int, high: int) -> bool:
+def _followed_by(octets: Array, lead: int, low: int, high: int) -> bool:
     """Tell whether all bytes behind a lead lie in a range."""
     behind = octets[np.flatnonzero(octets == lead) + 1]
     return bool(((behind >= low) & (behind <= high)).all())
@@ -301,7 +301,7 @@ _ROLES = 16  # different ones, of as many bytes
 _ROLE = re.compile(r"[A-Za-z0-9_-]+")
 
 
-class Bulk:
+class BulkParser:
     """A parser of lines that hold the fields of a schema and nothing else.
 
     Args:

@@ -16,7 +16,7 @@ import numpy as np
 
 from datacheck.errors import FormatError, MissingDependencyError, SchemaError, UsageError
 from datacheck.formats.base import Hint
-from datacheck.formats.limits import FIELDS, Many, check_fields, check_longest, check_names
+from datacheck.formats.limits import FIELDS, CountedContainer, check_fields, check_longest, check_names
 from datacheck.formats.parsed import parse_json
 from datacheck.model.row_keys import storable_names
 from datacheck.model.sample import Container, Depth, Peeked
@@ -25,11 +25,11 @@ from datacheck.schema.model import ANY, FieldSpec, Schema, pixels
 from datacheck.schema.patterns import Template, parse
 from datacheck.sources.opening import Opener
 from datacheck.sources.values import (
-    Look,
+    HeaderTest,
     always,
-    dig,
     kind_of,
     like_pixels,
+    nested_value,
     part_of,
     plain,
     read_numbers,
@@ -38,7 +38,7 @@ from datacheck.sources.values import (
 )
 
 
-class Names:
+class ContainerNames:
     """The names of a container's values, asked for when they are needed, and once: some formats walk the whole file.
 
     Args:
@@ -175,7 +175,7 @@ def _never(name: str, seen: Peeked) -> bool:
 
 
 @dataclass(frozen=True)
-class Place:
+class FieldLocation:
     """Where one field lies.
 
     Args:
@@ -189,7 +189,7 @@ class Place:
     spec: FieldSpec
     at: str
     file: Template | None = None
-    look: Look | None = None
+    look: HeaderTest | None = None
 
     @property
     def hint(self) -> Hint:
@@ -225,19 +225,21 @@ class FieldMap:
         taken = {place.name for place in self.noted}
         self.own = [p for p in places if p.file is None and p.at not in self.columns and p.name not in taken]
 
-    def _place(self, name: str) -> Place | None:
+    def _place(self, name: str) -> FieldLocation | None:
         spec = self.schema.fields[name]
-        if spec.absent or not self._asked(name):
+        if spec.absent or not self._is_selected(name):
             return None
         file = companion_template(self.schema, name)
         if file is not None and spec.at:
             parse(spec.at, f"{self.schema.name}, fields.{name}.at", path=False)
-        return Place(name, spec, spec.at if spec.at is not None else "" if file else name, file, self.look(name))
+        return FieldLocation(
+            name, spec, spec.at if spec.at is not None else "" if file else name, file, self.look(name)
+        )
 
-    def _asked(self, name: str) -> bool:
+    def _is_selected(self, name: str) -> bool:
         return self.only is None or name in self.only or name == (self.schema.splits and self.schema.splits.key)
 
-    def look(self, name: str) -> Look | None:
+    def look(self, name: str) -> HeaderTest | None:
         """Return whether a field's header is enough at this level, None where its values are needed.
 
         Notes:
@@ -256,7 +258,7 @@ class FieldMap:
 
     def _wanted(self, name: str) -> bool:
         declared = self.schema.fields.get(name)
-        return self._asked(name) and (self.everything if declared is None else not declared.absent)
+        return self._is_selected(name) and (self.everything if declared is None else not declared.absent)
 
     @cached_property
     def width(self) -> int:
@@ -284,7 +286,7 @@ class FieldMap:
     # ------------------------------------------------------------------------------------------ one file
 
     def found(
-        self, container: Container, prefix: str = "", known: Names | None = None
+        self, container: Container, prefix: str = "", known: ContainerNames | None = None
     ) -> Iterator[tuple[str, FieldSpec, str]]:
         """Yield (field, spec, name in the container) of what may be there; columns are not cut here.
 
@@ -299,8 +301,8 @@ class FieldMap:
         if self.everything:
             names = self._names(container, prefix, known)
             check_names(names)
-        elif escaped or (sole and not (isinstance(container, Many) and container.least() > FIELDS)):
-            names = (known or Names(container)).below(prefix)
+        elif escaped or (sole and not (isinstance(container, CountedContainer) and container.least() > FIELDS)):
+            names = (known or ContainerNames(container)).below(prefix)
         inside = storable_names(name.removeprefix(prefix) for name in names)
         taken = set(self.declared)
         for place in self.own:
@@ -309,26 +311,26 @@ class FieldMap:
             yield place.name, place.spec, at[1:] if at.startswith("/") else prefix + inside.get(at, at)
         if self.everything:
             for name, at in inside.items():
-                if name not in taken and self._asked(name):
+                if name not in taken and self._is_selected(name):
                     yield name, self.schema.spec(name), prefix + at
 
     @staticmethod
-    def _names(container: Container, prefix: str, known: Names | None) -> Sequence[str]:
+    def _names(container: Container, prefix: str, known: ContainerNames | None) -> Sequence[str]:
         """Return the names of one sample's values.
 
         Raises:
             FormatError: the file cannot tell them, or is one sample of too many.
         """
-        if not prefix and isinstance(container, Many):
+        if not prefix and isinstance(container, CountedContainer):
             check_fields(container.least(), container.counted)
-        return (known or Names(container)).below(prefix)
+        return (known or ContainerNames(container)).below(prefix)
 
     def unlisted(
         self,
         container: Container,
         listed: tuple[int, int],
         prefix: str = "",
-        known: Names | None = None,
+        known: ContainerNames | None = None,
         later: Later = _never,
     ) -> tuple[Values, list[str]]:
         """Return arrays of numbers that lie beside the sample's own fields, and names of those that are not read.
@@ -372,7 +374,7 @@ class FieldMap:
                 found[short] = value
         return found, passed
 
-    def near(self, container: Container, field: str, prefix: str = "", known: Names | None = None) -> str:
+    def near(self, container: Container, field: str, prefix: str = "", known: ContainerNames | None = None) -> str:
         """Return what a required field that a file does not hold is called there; "" where nothing says it for sure.
 
         Args:
@@ -396,7 +398,7 @@ class FieldMap:
         found = near_name(places[field].at, [name for name in names if name not in others])
         return prefix + found if found and may_be(container, prefix + found, spec) else ""
 
-    def read(self, container: Container, prefix: str = "", known: Names | None = None) -> Values:
+    def read(self, container: Container, prefix: str = "", known: ContainerNames | None = None) -> Values:
         """Return the sample's own fields; what is missing or None is left out.
 
         A near name that was taken for a field's own stands in `taken`.
@@ -413,7 +415,7 @@ class FieldMap:
             return self._cut(_only_table(container, prefix, look, planar=self.level is not None))
         values: Values = {}
         self.taken = {}
-        known = known or Names(container)
+        known = known or ContainerNames(container)
         for field, spec, name in self.found(container, prefix, known):
             value = read_value(container, name, spec, field, self.look(field))
             if value is None and (other := self.near(container, field, prefix, known)):
@@ -471,12 +473,12 @@ class FieldMap:
             record = {self._sole: record}
         values: Values = {}
         for place in self.own:
-            self._keep(values, place.name, place.spec, dig(record, place.at))
+            self._keep(values, place.name, place.spec, nested_value(record, place.at))
         if self.everything:
             check_names(record)
             taken = {place.at for place in self.own} | set(self.declared)
             for name, value in record.items():
-                if name not in taken and self._asked(name):
+                if name not in taken and self._is_selected(name):
                     self._keep(values, name, self.schema.spec(name), value)
         return values
 
@@ -488,7 +490,7 @@ class FieldMap:
         """
         for place in self.own:
             at = place.at
-            values = [r.get(at) for r in records] if "/" not in at else [dig(r, at) for r in records]
+            values = [r.get(at) for r in records] if "/" not in at else [nested_value(r, at) for r in records]
             yield place.name, place.spec, values
         if self.everything:
             taken = {place.at for place in self.own} | set(self.declared)
@@ -496,7 +498,7 @@ class FieldMap:
             check_fields(len(names) if len(names) * len(records) > _CELLS else 0)
             check_longest(names)
             for name in sorted(names - taken):
-                if self._asked(name):
+                if self._is_selected(name):
                     yield name, self.schema.spec(name), [record.get(name) for record in records]
 
     @staticmethod
@@ -559,7 +561,7 @@ def _is_large(room: int, seen: Peeked) -> bool:
     return seen.dtype.kind not in "iuf" or like_pixels(seen) or not 0 < _nbytes(seen) <= room
 
 
-def _is_enough(room: int, later: Look, seen: Peeked) -> bool:
+def _is_enough(room: int, later: HeaderTest, seen: Peeked) -> bool:
     return _is_large(room, seen) or later(seen)
 
 
@@ -599,7 +601,7 @@ class Shelf:
         self._open.move_to_end(key)
         return self._open[key]
 
-    def read(self, place: Place, names: Mapping[str, str]) -> tuple[Any, str]:
+    def read(self, place: FieldLocation, names: Mapping[str, str]) -> tuple[Any, str]:
         """Return (value, "") of a companion, or (None, what is missing).
 
         Raises:
@@ -622,17 +624,17 @@ class Shelf:
         return value, "" if value is not None else f"{path}, {at}" if at else path
 
 
-def _inside(container: Container, at: str, place: Place) -> Any:
+def _inside(container: Container, at: str, place: FieldLocation) -> Any:
     value = read_value(container, at, place.spec, "", place.look)
     head, _, rest = at.partition("/")
     if value is not None or not rest:
         return value
     outer = read_value(container, head, _JSON, "")  # one file for all samples: {"scene0000_00": {"objects": ...}}
-    return plain(dig(outer, rest), place.spec) if isinstance(outer, dict) else None
+    return plain(nested_value(outer, rest), place.spec) if isinstance(outer, dict) else None
 
 
-def _whole(container: Container, place: Place) -> Any:
-    names = Names(container).below()
+def _whole(container: Container, place: FieldLocation) -> Any:
+    names = ContainerNames(container).below()
     if len(names) == 1 and not (place.spec.is_text and names[0] not in {"text", "records", "value"}):
         return read_value(container, names[0], place.spec, "", place.look)
     if place.name in names:
@@ -644,8 +646,8 @@ def _whole(container: Container, place: Place) -> Any:
     raise FormatError(msg)
 
 
-def _only_table(container: Container, prefix: str, look: Look | None, *, planar: bool) -> Any:
-    names = Names(container).below(prefix)
+def _only_table(container: Container, prefix: str, look: HeaderTest | None, *, planar: bool) -> Any:
+    names = ContainerNames(container).below(prefix)
     if len(names) != 1:
         msg = f"columns: found {len(names)} values in the file, the schema cuts the columns of its only one"
         raise FormatError(msg)

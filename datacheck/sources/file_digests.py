@@ -22,7 +22,7 @@ import numpy as np
 
 from datacheck.errors import DatacheckError, StorageError
 from datacheck.runtime.aligned import empty
-from datacheck.runtime.beneath import check_holes, clamped
+from datacheck.runtime.beneath import check_holes, clamp_stamp
 from datacheck.runtime.hashing import READ_BYTES, Digester, digest_raw
 from datacheck.runtime.machine import usable_cpus
 from datacheck.sources.roots import STAMP, Roots, locate, real_root
@@ -30,7 +30,7 @@ from datacheck.workers.wire import answers, text
 
 if TYPE_CHECKING:
     from datacheck.model.finding import Progress
-    from datacheck.sources.listing import Found, Listing
+    from datacheck.sources.listing import Listing, OnFound
 
 Array = np.ndarray[Any, Any]
 Beat = Callable[[int], None]
@@ -80,7 +80,7 @@ def digest_listed(
 
 
 def digest_while_listed(
-    root: Path, roots: Mapping[str, Path], walk: Callable[[Found], Listing], workers: int | None,
+    root: Path, roots: Mapping[str, Path], walk: Callable[[OnFound], Listing], workers: int | None,
     progress: Progress | None,
 ) -> tuple[Listing, Array, StorageError | None]:  # fmt: skip
     """Return a listing, the digests of all its files, bytes (files), and what is wrong with those that have none.
@@ -192,7 +192,7 @@ def _read(
     root: Path, roots: Mapping[str, Path], tasks: Iterator[_Task], workers: int | None
 ) -> Iterator[tuple[_Task, list[dict[str, Any]]]]:
     shared = {"root": str(root.absolute()), "roots": {name: str(path.absolute()) for name, path in roots.items()}}
-    first = list(_first(tasks)) if workers is None else []
+    first = list(_first_tasks(tasks)) if workers is None else []
     rest = next(tasks, None) if workers is None else None
     if workers is None and rest is None:
         yield from ((task, [digest_files(shared | {"items": task.paths}, lambda _: None)]) for task in first)
@@ -216,7 +216,7 @@ def _read(
         yield given[number], outcome.payloads
 
 
-def _first(tasks: Iterator[_Task]) -> Iterator[_Task]:
+def _first_tasks(tasks: Iterator[_Task]) -> Iterator[_Task]:
     """Yield tasks until they are too much for one process."""
     files = nbytes = 0
     for task in tasks:
@@ -277,13 +277,13 @@ def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
                 if size == status.st_size:
                     raw = digest_raw(view[:size])
                 else:
-                    raw, status = _rest(descriptor, view, size, partial(beat, number))
+                    raw, status = _digest_rest(descriptor, view, size, partial(beat, number))
             finally:
                 os.close(descriptor)
             stamp: tuple[int, ...] = status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
         except OSError as error:
             try:
-                raw, stamp = _unusual(folders, root, roots, path, error, partial(beat, number))
+                raw, stamp = _digest_store(folders, root, roots, path, error, partial(beat, number))
             except OSError as refusal:
                 from datacheck.sources.listing import reason  # noqa: PLC0415  few files are refused
 
@@ -294,7 +294,7 @@ def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
             numbers.extend(stamp)
         except OverflowError:
             del numbers[STAMP * number :]
-            numbers.extend(clamped(stamp))  # as the listing says it
+            numbers.extend(clamp_stamp(stamp))  # as the listing says it
     return {
         "digests": np.frombuffer(digests, np.uint8).reshape(-1, 16),
         "numbers": np.frombuffer(numbers, np.int64).reshape(-1, STAMP),
@@ -302,7 +302,7 @@ def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
     }
 
 
-def _rest(
+def _digest_rest(
     descriptor: int, view: memoryview, size: int, beat: Callable[[], None]
 ) -> tuple[bytes, os.stat_result]:  # fmt: skip
     """Return digest and status of a file of which the first `size` bytes have been read.
@@ -326,7 +326,7 @@ def _rest(
     return hasher.digest(), status
 
 
-def _unusual(
+def _digest_store(
     folders: Roots, root: str, roots: Mapping[str, str], path: str, error: OSError, beat: Callable[[], None]
 ) -> tuple[bytes, tuple[int, ...]]:  # fmt: skip
     """Return digest and stamp of what could not be read at once: a Zarr folder.

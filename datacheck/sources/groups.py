@@ -15,10 +15,10 @@ from datacheck.model.row_keys import storable_names
 from datacheck.model.sample import Column, Container, Origin, Piece
 from datacheck.schema.model import FieldSpec
 from datacheck.schema.patterns import Template, parse
-from datacheck.sources.base import About, Item, Part, Source, Unread
-from datacheck.sources.fields import Attributes, Names, Shelf
+from datacheck.sources.base import Item, Part, SampleLocation, Source, Unread
+from datacheck.sources.fields import Attributes, ContainerNames, Shelf
 from datacheck.sources.lines import Spans
-from datacheck.sources.row_slices import LEAST_BYTES, Array, Span, Strips, StripSource, per_sample
+from datacheck.sources.row_slices import LEAST_BYTES, Array, RowSlices, RowSliceSource, Span, per_sample
 from datacheck.sources.values import read_value
 
 
@@ -37,13 +37,13 @@ class FileSource(Source):
     def _piece(self, item: Item, shelf: Shelf) -> Part:
         fields, facts = self.way(item.split)
         with self.opened(item, fields.hint) as container:
-            known = Names(container)
+            known = ContainerNames(container)
             values = fields.read(container, "", known)
             self.left_out(item.path, values)
             attrs = container.attrs() if fields.reads_attributes or facts.oriented else {}
             fields.add_noted(values, attrs)
             others = self.others(item, container, values, known=known)
-        about = About(item.path, item.path, "", item.names, item.nbytes)
+        about = SampleLocation(item.path, item.path, "", item.names, item.nbytes)
         try:
             absent = self.with_companions(values, item, item.names, shelf)
         except FormatError as error:
@@ -88,7 +88,7 @@ class GroupSource(Source):
         with self.opened(item, fields.hint) as container:
             found, attributes = self._groups(container), Attributes(container)
             self.check_count(item, len(found))
-            known = Names(container)
+            known = ContainerNames(container)
             if fields.everything:
                 known.below()  # a file that cannot tell its names is at fault once, not with each sample
             if item.keys is None and not found:
@@ -104,7 +104,7 @@ class GroupSource(Source):
                 yield from self._absent(item, container, known, self.schema.samples.masks.strip("/"), found)
 
     def _absent(
-        self, item: Item, container: Container, known: Names, folder: str, found: Mapping[str, object]
+        self, item: Item, container: Container, known: ContainerNames, folder: str, found: Mapping[str, object]
     ) -> Iterator[Unread]:
         """Yield what the lists inside the file name and the file does not hold (robomimic's filter keys)."""
         start = f"{folder}/"
@@ -136,13 +136,13 @@ class GroupSource(Source):
         at: str,
         inner: dict[str, str],
         attributes: Attributes,
-        known: Names,
+        known: ContainerNames,
         shelf: Shelf,
     ) -> Part:
         fields, facts = self.way(item.split)
         key = f"{item.path}:/{group}"
         named = {**item.names, **inner}
-        about = About(key, item.path, "" if inner else f"/{group}", named, item.nbytes)
+        about = SampleLocation(key, item.path, "" if inner else f"/{group}", named, item.nbytes)
         try:
             values = fields.read(attributes.container, f"{at}/", known)
             self.left_out(item.path, values)
@@ -171,10 +171,10 @@ class KeySource(GroupSource):
         return {key: (at, {}) for key, at in storable_names(container.keys()).items()}
 
 
-class RowSource(StripSource):
+class RowSource(RowSliceSource):
     """Samples that are entries of the first axis of every field."""
 
-    def spans(self, item: Item, container: Container, strips: Strips) -> tuple[Array, Sequence[Span]]:
+    def spans(self, item: Item, container: Container, strips: RowSlices) -> tuple[Array, Sequence[Span]]:
         """Return one span per row, counted from 0.
 
         Raises:
@@ -213,7 +213,7 @@ class RowSource(StripSource):
         return Column(rows, np.full(len(lengths), size, dtype=np.int64))
 
 
-class RaggedSource(StripSource):
+class RaggedSource(RowSliceSource):
     """Samples that are rows ``[ends[i-1], ends[i])`` of every field; ``each: "ends:meta/episode_ends"``."""
 
     @property
@@ -221,7 +221,7 @@ class RaggedSource(StripSource):
         """The name of the array of ends."""
         return (self.schema.samples.each or "").removeprefix("ends:").strip("/")
 
-    def spans(self, item: Item, container: Container, strips: Strips) -> tuple[Array, list[Span]]:
+    def spans(self, item: Item, container: Container, strips: RowSlices) -> tuple[Array, list[Span]]:
         """Return one span per episode, counted from 0.
 
         Raises:

@@ -20,7 +20,7 @@ import numpy as np
 import orjson
 
 from datacheck.errors import FormatError, MissingDependencyError
-from datacheck.formats.foreign import is_beside
+from datacheck.formats.foreign import is_ancillary
 from datacheck.formats.mds import INDEX, named_shards
 from datacheck.formats.parsed import parse_json
 from datacheck.model.table import Note, Texts
@@ -128,7 +128,7 @@ def names_in(place: File) -> list[str]:
             waiting += item.values()
         elif isinstance(item, list):
             waiting += item
-        elif isinstance(item, str) and (name := _file(item)):
+        elif isinstance(item, str) and (name := _file_name(item)):
             found.add(name)
     return sorted(found) if len(found) <= _MOST_NAMES else []
 
@@ -144,10 +144,10 @@ def _in_cells(data: bytes) -> list[str]:
             cells.update(cell for cell in part if cell.lower().endswith(_MEDIA))
             if len(cells) > _MOST_NAMES:
                 return []
-    return sorted({name for cell in cells if (name := _file(cell))})
+    return sorted({name for cell in cells if (name := _file_name(cell))})
 
 
-def _file(text: str) -> str:
+def _file_name(text: str) -> str:
     """Return the name of a file below a folder that a text is, "" where it is none."""
     if len(text) > 310 or not text.lower().endswith(_MEDIA) or not _NAME.fullmatch(text):
         return ""
@@ -163,7 +163,7 @@ def _is_text(item: str) -> bool:
     return True
 
 
-def lost(named: Mapping[str, Sequence[str]], listing: Listing) -> Iterator[Note]:
+def lost_file_notes(named: Mapping[str, Sequence[str]], listing: Listing) -> Iterator[Note]:
     """Yield a note for each file that documents name and that no folder has, where most that they name are there.
 
     Args:
@@ -171,7 +171,7 @@ def lost(named: Mapping[str, Sequence[str]], listing: Listing) -> Iterator[Note]
         listing: every file there is.
     """
     lists = {path: set(names) for path, names in named.items() if _LISTS.search(path)}
-    yield from _in_both(lists, listing.entries.paths)
+    yield from _overlap_notes(lists, listing.entries.paths)
     folders: dict[str, list[str]] = defaultdict(list)
     for document in named:
         if document not in lists:
@@ -212,7 +212,7 @@ def _ends(paths: Iterable[str], wanted: Collection[str]) -> Iterator[tuple[str, 
                 yield "/".join(parts[:-depth]), end
 
 
-def _in_both(lists: Mapping[str, set[str]], paths: Sequence[str]) -> Iterator[Note]:
+def _overlap_notes(lists: Mapping[str, set[str]], paths: Sequence[str]) -> Iterator[Note]:
     """Yield a note for each file that the list of a folder for training names, and one for validation or tests too.
 
     Notes:
@@ -243,7 +243,7 @@ def _first(names: Sequence[str], reason: str, kind: str) -> Iterator[Note]:
 # ------------------------------------------------------------------------------------------------ companions
 
 
-def alone(listing: Listing) -> Iterator[Note]:
+def missing_sibling_notes(listing: Listing) -> Iterator[Note]:
     """Yield a note for each file that lacks in one folder or ending while those beside have one of its name.
 
     Args:
@@ -254,7 +254,7 @@ def alone(listing: Listing) -> Iterator[Note]:
         ending are rather samples, or people, of which one has fewer steps. Two kinds of files with all names agree
         against the one that lacks a few.
     """
-    paths = [path for path in listing.entries.paths if not path.startswith("@") and not is_beside(path)]
+    paths = [path for path in listing.entries.paths if not path.startswith("@") and not is_ancillary(path)]
     if len(paths) > _MOST_FILES:
         return
     groups: dict[tuple[str, str], dict[tuple[str, str], set[str]]] = {}
@@ -267,7 +267,7 @@ def alone(listing: Listing) -> Iterator[Note]:
             groups.setdefault((before, behind), {}).setdefault((folder, dot + ending), set()).add(stem)
     told = set[str]()
     for (before, behind), kinds in sorted(groups.items()):
-        for folder, names, beside in _lacking(kinds):
+        for folder, names, beside in _missing_siblings(kinds):
             gone = [path for name in names if (path := f"{before}{folder}{behind}{name}") not in told]
             told.update(gone)
             yield from _first(gone, f"not there, but files of that name are in {', '.join(beside)}", "gone")
@@ -284,7 +284,7 @@ def _places(folder: str) -> Iterator[tuple[str, str, str]]:
             behind = f"/{name}{behind}"
 
 
-def _lacking(kinds: Mapping[tuple[str, str], set[str]]) -> Iterator[tuple[str, list[str], list[str]]]:
+def _missing_siblings(kinds: Mapping[tuple[str, str], set[str]]) -> Iterator[tuple[str, list[str], list[str]]]:
     """Yield a folder, the names of the files that one kind lacks there, and the first kinds that have them."""
     folders, endings = [folder for folder, _ in kinds], {ending.lower() for _, ending in kinds}
     if len(kinds) <= _LEAST_KINDS or len(endings) == 1 or (any(folders) and len(set(folders)) < len(folders)):
@@ -324,7 +324,7 @@ _FAR_MORE, _OF_GONE = "as the indexes together name far more than there are", "o
 _KINDS = {_LOST_VIDEOS: "videos", _UNCOMPARED: "uncompared", _FAR_MORE: "unsought", _OF_GONE: "unsought"}
 
 
-class Rated(NamedTuple):
+class StepRates(NamedTuple):
     """What LeRobot datasets tell of their steps a second.
 
     Args:
@@ -353,7 +353,7 @@ class Rated(NamedTuple):
         return np.array([np.nan if rate is None else rate for rate in rates], np.float64)[found.rows]
 
 
-def with_rate(schema: Schema, listing: Listing, paths: Iterable[str] | None = None) -> Rated:
+def with_rate(schema: Schema, listing: Listing, paths: Iterable[str] | None = None) -> StepRates:
     """Return the schema with the steps a second that LeRobot datasets tell, where it says none itself.
 
     Args:
@@ -366,7 +366,7 @@ def with_rate(schema: Schema, listing: Listing, paths: Iterable[str] | None = No
         Of datasets that tell different rates each file has that of its own: an odd one decides for no other.
     """
     if schema.samples.each != "episode" or (schema.episode is not None and schema.episode.fps is not None):
-        return Rated(schema, {}, [])
+        return StepRates(schema, {}, [])
     files, rates = _rates(schema, listing, paths)
     counts = Counter[float]()
     for folder, rate in rates.items():
@@ -381,10 +381,10 @@ def with_rate(schema: Schema, listing: Listing, paths: Iterable[str] | None = No
         why = f"tells a rate beside the {len(most)} that most files have{_more(beyond, 'with another rate')}"
         notes.append(Note(_CODE, beyond[0] + INFO, why, about={"kind": "rates"}))
     if not most:
-        return Rated(schema, {}, notes)
+        return StepRates(schema, {}, notes)
     episode = schema.episode or EpisodeSpec()
     schema = schema.model_copy(update={"episode": episode.model_copy(update={"fps": most[0]})})
-    return Rated(schema, {folder: rate for folder, rate in told.items() if rate != most[0]}, notes)
+    return StepRates(schema, {folder: rate for folder, rate in told.items() if rate != most[0]}, notes)
 
 
 def _why(lacking: Sequence[str], rates: Mapping[str, float | None], listing: Listing) -> str:
@@ -452,7 +452,7 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
     indexes = {path for path in listing.entries.paths if _is_index(path, name)}
     beside, left = documents(schema, listing, work.unclaimed)
     paths = sorted(indexes) + [path for path in beside if path not in indexes]
-    notes, read, named = _looked_at(paths, name, schema, listing) if paths else ([], set(), {})
+    notes, read, named = _read_indexes(paths, name, schema, listing) if paths else ([], set(), {})
     if left:
         why = f"one of {len(left):,} lists and documents beyond those that are read"
         notes.append(_note(left[0], f"{_UNCOMPARED}: {why}"))
@@ -460,7 +460,7 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
     notes = [*work.notes, *(note for note in notes if (note.code, note.key) not in known)]
     # another rule tells that some files have none
     companions = [template for templates in companion_patterns(schema).values() for template in templates]
-    for found in (lost(named, listing), alone(listing)):  # the least certain last
+    for found in (lost_file_notes(named, listing), missing_sibling_notes(listing)):  # the least certain last
         told = {note.key for note in notes if note.missing or note.code == _CODE}
         fresh = (note for note in found if note.key not in told and _match(note.key, companions) is None)
         notes += islice(fresh, _MOST_TOLD)
@@ -474,7 +474,7 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
     )  # fmt: skip
 
 
-def _looked_at(
+def _read_indexes(
     paths: Sequence[str], name: str | None, schema: Schema, listing: Listing
 ) -> tuple[list[Note], set[str], dict[str, list[str]]]:
     """Return notes on what indexes name, the paths of all that belongs to them, and what documents name."""
@@ -492,7 +492,7 @@ def _looked_at(
     box = sandbox_of(listing.root, listing.roots)
     left = _MISSING_BYTES
     for outcome in list(ordered_map("datacheck.sources.indexes:look", [task], limits=_LIMITS, sandbox=box)):
-        notes += [_died(death, name) for death in outcome.deaths if _is_index(death.item["path"], name)]
+        notes += [_death_note(death, name) for death in outcome.deaths if _is_index(death.item["path"], name)]
         for payload in outcome.payloads:
             for found in sorted(payload, key=_count):  # one that names very many takes no room from the others
                 read.update(found["read"])
@@ -514,7 +514,7 @@ def _is_index(path: str, name: str | None) -> bool:
     return name is not None and f"/{path}".endswith(f"/{name}")
 
 
-def _died(death: Death, name: str | None) -> Note:
+def _death_note(death: Death, name: str | None) -> Note:
     why = death.how.strip().splitlines()[-1]
     return Note(_PACKED, death.item["path"], f"{name} cannot be read, so the files that it names are not missed: {why}")
 
@@ -641,7 +641,7 @@ def _of_lerobot(path: str, base: File) -> dict[str, Any]:
     except FormatError as error:
         faults.append(str(error).removeprefix(f"{INFO}, "))
     faults += _lost_videos(base)
-    files = [([folder + name], _said(numbers)) for name, numbers in read_meta(base).files.items()]
+    files = [([folder + name], _episodes_phrase(numbers)) for name, numbers in read_meta(base).files.items()]
     return {"path": path, "read": [folder + name for name in meta_files(base)], "files": files, "faults": faults}
 
 
@@ -656,6 +656,6 @@ def _lost_videos(base: File) -> list[str]:
     return [f"{_LOST_VIDEOS}: {len(gone):,} of {len(inside):,}, such as {gone[0]}"] if gone else []
 
 
-def _said(numbers: Sequence[int]) -> str:
+def _episodes_phrase(numbers: Sequence[int]) -> str:
     some = f"episode {min(numbers)}" + (f" to {max(numbers)}" if len(numbers) > 1 else "")
     return some if len(numbers) < 3 else f"{len(numbers)} episodes, {some.removeprefix('episode ')}"

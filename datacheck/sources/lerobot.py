@@ -25,7 +25,7 @@ from datacheck.sources.base import Item, Part, Unread
 from datacheck.sources.fields import Shelf
 from datacheck.sources.groups import RaggedSource
 from datacheck.sources.lines import numbered
-from datacheck.sources.row_slices import Array, Span, Strips
+from datacheck.sources.row_slices import Array, RowSlices, Span
 from datacheck.sources.values import read_value
 
 _LENGTH = "length"
@@ -58,7 +58,7 @@ class EpisodeSource(RaggedSource):
             known[folder] = [folder + name for name in meta_files(self.file(folder))]
         return [*super().files(item), *known[folder]]
 
-    def spans(self, item: Item, container: Container, strips: Strips) -> tuple[Array, list[Span]]:
+    def spans(self, item: Item, container: Container, strips: RowSlices) -> tuple[Array, list[Span]]:
         """Return the numbers of the episodes, and their rows.
 
         Raises:
@@ -107,7 +107,7 @@ class EpisodeSource(RaggedSource):
                 raise FormatError(msg)
 
     def _block(
-        self, item: Item, strips: Strips, numbers: Sequence[int], spans: list[Span], extra: dict[str, str]
+        self, item: Item, strips: RowSlices, numbers: Sequence[int], spans: list[Span], extra: dict[str, str]
     ) -> Block:
         block = super()._block(item, strips, numbers, spans, extra)
         if _LENGTH not in self.schema.attrs:

@@ -10,12 +10,12 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats import conllu, jsonl
 from datacheck.formats.base import check_lines
-from datacheck.model.row_keys import Numbered
+from datacheck.model.row_keys import NumberedKeys
 from datacheck.model.sample import Block, Column, signature
 from datacheck.runtime.beneath import File
 from datacheck.schema.model import FieldSpec
-from datacheck.sources.base import BLOCK_SAMPLES, About, Array, Item, Part, Source, Unread, unchanged
-from datacheck.sources.fast_jsonl import Bulk
+from datacheck.sources.base import BLOCK_SAMPLES, Array, Item, Part, SampleLocation, Source, Unread, unchanged
+from datacheck.sources.fast_jsonl import BulkParser
 from datacheck.sources.fields import FieldMap, Shelf, Values
 from datacheck.sources.values import cast_all, check_written, is_rows
 
@@ -133,7 +133,7 @@ class LineSource(Source):
         with unchanged(path, item.nbytes):
             if item.part is None:  # a file that is cut is too large for one
                 check_lines(path)
-            lines = _Lines(self, item, shelf)
+            lines = _LineBlocks(self, item, shelf)
             if item.keys is None:
                 yield from self._read(item, path, lines)
                 if not lines.seen and item.whole:
@@ -145,7 +145,7 @@ class LineSource(Source):
                 for run in runs(wanted):
                     yield from _some(path, run, lines, jsonl.Span(*item.part) if item.part else None)
 
-    def _read(self, item: Item, path: File, lines: _Lines) -> Iterator[Part]:
+    def _read(self, item: Item, path: File, lines: _LineBlocks) -> Iterator[Part]:
         if jsonl.splittable(item.path):
             for piece in jsonl.pieces(path, jsonl.Span(*item.part) if item.part else None):
                 yield from lines.of_piece(piece)
@@ -157,7 +157,7 @@ class LineSource(Source):
                 self.check_count(item, lines.seen + len(values))
                 yield from lines.blocks(range(first, first + len(values)), values)
 
-    def _packed(self, item: Item, path: File, lines: _Lines) -> Iterator[Part]:
+    def _packed(self, item: Item, path: File, lines: _LineBlocks) -> Iterator[Part]:
         """Yield the lines of a part of a packed file as blocks; the first part counts all, which have to be unpacked.
 
         Raises:
@@ -187,7 +187,7 @@ class LineSource(Source):
         Raises:
             TooManySamplesError: they are too many; of other files it shows while they are read.
         """
-        if item.path.lower().endswith(".jsonl.gz") and jsonl.tight(path):
+        if item.path.lower().endswith(".jsonl.gz") and jsonl.is_overcompressed(path):
             seen = 0
             for piece in jsonl.pieces(path):
                 seen += piece.count
@@ -222,7 +222,7 @@ def _batches(
     return jsonl.batches(path, span, wanted=wanted)
 
 
-def _some(path: File, run: list[int], lines: _Lines, span: jsonl.Span | None) -> Iterator[Part]:
+def _some(path: File, run: list[int], lines: _LineBlocks, span: jsonl.Span | None) -> Iterator[Part]:
     missing = dict.fromkeys(run)
     for first, values in _batches(path, span, run):
         found = [n for n in range(first, first + len(values)) if n in missing and values[n - first] is not jsonl.BLANK]
@@ -254,7 +254,7 @@ class Spans(Sequence[tuple[int, int]]):
         return self._numbers[place], self._numbers[place] + 1
 
 
-class _Lines:
+class _LineBlocks:
     """The lines of one file on their way into blocks.
 
     Args:
@@ -271,16 +271,16 @@ class _Lines:
         self._source = source
         self._item = item
         self._fields, facts = source.way(item.split)
-        self._bulk = Bulk(self._fields)
+        self._bulk = BulkParser(self._fields)
         self._companions: Values = {}
         self._absent = source.with_companions(self._companions, item, item.names, shelf)
-        self._group = facts.group(About(item.path, item.path, "", item.names, item.nbytes))
+        self._group = facts.group(SampleLocation(item.path, item.path, "", item.names, item.nbytes))
 
     def unread(self, number: int, error: FormatError) -> Unread:
         """Return what is said of a line that cannot be read."""
         return Unread(numbered(self._item.path, number), error.code, str(error), self._group)
 
-    def of_piece(self, piece: jsonl.Piece) -> Iterator[Part]:
+    def of_piece(self, piece: jsonl.LineChunk) -> Iterator[Part]:
         """Yield the blocks of some lines as they stand in a file, and each line that cannot be read."""
         for part in piece.cut(_BULK_LINES):
             numbers = range(part.number, part.number + part.count)
@@ -337,7 +337,7 @@ class _Lines:
 
     def _block(self, numbers: Sequence[int], columns: dict[str, Column]) -> Block:
         columns |= {name: Column.of([value] * len(numbers)) for name, value in self._companions.items()}
-        keys = Numbered.of(self._item.path, numbers)
+        keys = NumberedKeys.of(self._item.path, numbers)
         block = self._source.block(self._item, keys, Spans(numbers), dict(sorted(columns.items())), self._absent)
         path = self._item.path
         if numbers[0] == 0 and not path.lower().endswith(conllu.SUFFIX) and jsonl.marked(self._source.file(path)):

@@ -21,7 +21,7 @@ import numpy as np
 
 from datacheck.errors import FormatError, UsageError, check_name
 from datacheck.formats.base import format_of, store_markers
-from datacheck.runtime.beneath import Folder, clamped, stamp_of
+from datacheck.runtime.beneath import ConfinedFolder, clamp_stamp, stamp_of
 from datacheck.runtime.documents import parse_json
 from datacheck.runtime.hashing import digest_bytes, digest_file, digest_value
 from datacheck.sources.roots import NOT_WHOLE, ByPath, Entries, Entry, Roots, locate, real_root
@@ -101,7 +101,7 @@ def store_entry(
         mtime, ctime = max(mtime, status.st_mtime_ns), max(ctime, status.st_ctime_ns)
         if stat.S_ISREG(status.st_mode) and is_part(inner.rpartition("/")[2], chunks=chunks):
             size += status.st_size
-    size, mtime, ctime, inode = clamped((size, mtime, ctime, os.stat(folder).st_ino))  # noqa: PTH116
+    size, mtime, ctime, inode = clamp_stamp((size, mtime, ctime, os.stat(folder).st_ino))  # noqa: PTH116
     return Entry(path, size, mtime, ctime, inode, seen_ns)
 
 
@@ -140,7 +140,7 @@ def _inside(folder: str, real: str, beat: Callable[[], object] | None) -> Iterat
         Links are not followed. An entry says nothing of parts that it lacks: what cannot be listed is an error.
     """
     waiting: list[tuple[str, str, bool]] = [(os.path.realpath(folder), "", False)]
-    root = Folder(real)
+    root = ConfinedFolder(real)
     while waiting:
         place, path, of_chunks = waiting.pop()
         opened = _opened(root, place, path)
@@ -160,7 +160,7 @@ def _inside(folder: str, real: str, beat: Callable[[], object] | None) -> Iterat
             os.close(opened)
 
 
-def _opened(root: Folder, place: str, path: str) -> int:
+def _opened(root: ConfinedFolder, place: str, path: str) -> int:
     """Return a descriptor of a folder by its place on disk: a link that takes this place now leads nowhere."""
     if path.count("/") > DEPTH:
         msg = f"{path} in it is more than {DEPTH} folders deep"
@@ -185,7 +185,7 @@ def _unread(path: str, error: OSError) -> OSError:
 
 
 Array = np.ndarray[Any, Any]
-Found = Callable[[list[str], list[int]], None]
+OnFound = Callable[[list[str], list[int]], None]
 
 LINKED = 10_000  # folders that may be reached by links: a few that link to one another have millions of paths
 BEHIND = 100_000  # files behind links that may be listed beside as many as there are without
@@ -266,7 +266,7 @@ class Listing:
         return replace(self, entries=entries)
 
 
-def carried(new: Listing, old: Listing) -> Array:
+def carried_digests(new: Listing, old: Listing) -> Array:
     """Return the digests of files of `new` that have not changed since `old`, bytes (files), b"" for all others.
 
     Notes:
@@ -356,7 +356,7 @@ def _names(folder: Path) -> dict[str, bool]:
 
 
 def list_files(
-    root: Path, roots: Mapping[str, Path] | None = None, only: str | None = None, found: Found | None = None
+    root: Path, roots: Mapping[str, Path] | None = None, only: str | None = None, found: OnFound | None = None
 ) -> Listing:  # fmt: skip
     """Walk a data folder and its extra folders once.
 
@@ -404,12 +404,12 @@ def list_files(
     numbers = np.frombuffer(walk.numbers, np.int64).reshape(-1, 5)[order]
     entries = Entries([walk.paths[i] for i in order], numbers, np.zeros(len(order), "S32"))
     return Listing(
-        root, entries, _first_of(walk.skipped), roots, sorted(walk.refused), np.array(order, np.int64),
+        root, entries, _first_skipped(walk.skipped), roots, sorted(walk.refused), np.array(order, np.int64),
         alone=walk.alone, nodes={store: sorted({*inner}) for store, inner in walk.nodes.items()},
     )  # fmt: skip
 
 
-def _first_of(skipped: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def _first_skipped(skipped: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return names with their reasons, in order, as many as the files of a run hold; the rest are counted."""
     found = sorted(skipped)
     sizes = np.cumsum([len(path) + len(reason) for path, reason in found[:_MOST_SKIPPED]])
@@ -432,7 +432,7 @@ _MOST_SKIPPED, _SKIPPED_LETTERS = 100_000, 8 << 20  # of what is left out
 _NAMED = 100  # links that are not followed
 
 
-def _led(entry: os.DirEntry[str], place: str, real: str, links: tuple[str, ...]) -> tuple[str, str]:
+def _link_target(entry: os.DirEntry[str], place: str, real: str, links: tuple[str, ...]) -> tuple[str, str]:
     """Return where a link leads, and why it is not followed, "" where it is.
 
     Args:
@@ -462,10 +462,10 @@ class _Walk:
     """The state of one walk: what was found below one root."""
 
     def __init__(
-        self, root: Path, prefix: str, seen_ns: int, found: Found | None, taken: frozenset[str] = frozenset()
+        self, root: Path, prefix: str, seen_ns: int, found: OnFound | None, taken: frozenset[str] = frozenset()
     ) -> None:
         self.taken = taken  # names in the folder that stand for extra folders
-        self._root = Folder(root)
+        self._root = ConfinedFolder(root)
         self.real = self._root.real
         self.prefix = prefix
         self.seen_ns = seen_ns
@@ -499,8 +499,8 @@ class _Walk:
             try:
                 self._enter(*self._waiting.pop())
             except _FullError:
-                self._bound()
-            self._tell()
+                self._bound_links()
+            self._report_found()
 
     def _enter(self, folder: str, path: str, links: tuple[str, ...], store: str) -> None:
         if path.count("/") > DEPTH:
@@ -523,7 +523,7 @@ class _Walk:
         """
         if self._round is None:
             self._plain, self._most = self._looked, 2 * self._looked + BEHIND
-        self._sort()
+        self._queue_links()
         least = min((self._reached[goal] for goal in self._links), default=0)
         goals = [goal for goal in self._links if self._reached[goal] == least]
         if (room := LINKED - self._linked) > 0:
@@ -535,7 +535,7 @@ class _Walk:
                 del self._links[goal]
         self._linked += len(found)
         self._waiting = [(goal, path, links, "") for goal, _, path, links in found]
-        self._round = self._now(), self._waiting[:]
+        self._round = self._snapshot(), self._waiting[:]
         if self._linked > LINKED:
             self._give_up(
                 f"links lead to more than {LINKED:,} folders. Remove those that lead from one folder to another, or "
@@ -544,22 +544,22 @@ class _Walk:
             self._waiting = []
         return bool(self._waiting)
 
-    def _sort(self) -> None:
+    def _queue_links(self) -> None:
         for goal, depth, path, links in self._met:
             heappush(self._links.setdefault(goal, []), (depth, path, links))
         self._met = []
 
-    def _now(self) -> tuple[int, int, int, int, int]:
+    def _snapshot(self) -> tuple[int, int, int, int, int]:
         return len(self.paths), len(self.skipped), len(self.refused), len(self._met), self._looked
 
-    def _forget(self, then: tuple[int, int, int, int, int]) -> None:
+    def _restore(self, then: tuple[int, int, int, int, int]) -> None:
         """Forget what was found since then."""
         files, skipped, refused, met, self._looked = then
         del self.paths[files:], self.numbers[5 * files :], self.skipped[skipped:], self.refused[refused:]
         del self._met[met:]
         self._waiting = []
 
-    def _bound(self) -> None:
+    def _bound_links(self) -> None:
         """Leave out what lies behind some of the links where all of it is too much, whatever the order on disk.
 
         So that no link takes the room of all others, those behind which little lies are followed first.
@@ -567,7 +567,7 @@ class _Walk:
         assert self._round is not None
         then, links = self._round
         most = 2 * self._plain + BEHIND
-        self._forget(then)
+        self._restore(then)
         links.sort(key=lambda link: _near_the_top(link[1]))
         share = (most - self._looked) // len(links)
         links = [link for link in links if not self._fits(link, self._looked + share)]
@@ -581,20 +581,20 @@ class _Walk:
 
     def _fits(self, link: tuple[str, str, tuple[str, ...], str], most: int) -> bool:
         """Follow one link, unless there are more names with what lies behind it."""
-        then, self._most = self._now(), most
+        then, self._most = self._snapshot(), most
         self._waiting = [link]
         try:
             while self._waiting:
                 self._enter(*self._waiting.pop())
         except _FullError:
-            self._forget(then)
+            self._restore(then)
             return False
         return True
 
     def _give_up(self, why: str) -> None:
         """Name links that are not followed; those below one of them were found or not, as the disk has it."""
         assert self._round is not None
-        self._sort()
+        self._queue_links()
         now = {path for _, path, *_ in self._round[1]}
         others = (path for heap in self._links.values() for _, path, _ in heap)
         left = [*now, *(path for path in others if now.isdisjoint(map(str, PurePosixPath(path).parents)))]
@@ -613,9 +613,9 @@ class _Walk:
         except OSError as error:
             self._refuse(path, error, "folder cannot be read: ")
             return
-        self._look(len(found))
+        self._count_names(len(found))
         if not path and self.taken:
-            found = self._untaken(found)
+            found = self._without_taken(found)
         if path and not self._markers.isdisjoint(one.name for one in found):
             if not store or self._is_own(path):
                 self._store(folder, path)
@@ -625,7 +625,7 @@ class _Walk:
         of_chunks = path in self._of_chunks
         self._of_chunks.discard(path)
         if store:
-            self._foreign(found, folder, path, links, store, chunks=has_chunks(opened, of_chunks))
+            self._visit_store(found, folder, path, links, store, chunks=has_chunks(opened, of_chunks))
             return
         for entry in self._unusual(found, path):
             self._visit(entry, folder, path, links)
@@ -634,13 +634,13 @@ class _Walk:
         """Tell whether a Zarr folder in another one is listed by itself: its name says that it is one."""
         return path.endswith(_ZARR) and not self.alone
 
-    def _untaken(self, found: list[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
+    def _without_taken(self, found: list[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
         for entry in found:
             if entry.name in self.taken:
                 self._skip(entry.name, f"named as files of --root {entry.name[1:]}= are; rename it")
         return [entry for entry in found if entry.name not in self.taken]
 
-    def _foreign(
+    def _visit_store(
         self, found: list[os.DirEntry[str]], folder: str, path: str, links: tuple[str, ...], store: str, *,
         chunks: bool,
     ) -> None:  # fmt: skip
@@ -708,9 +708,9 @@ class _Walk:
             self._add(only, status)
         else:
             self._skip(only, "not a regular file")
-        self._tell()
+        self._report_found()
 
-    def _tell(self) -> None:
+    def _report_found(self) -> None:
         """Hand on what was found since the last call, also nothing: whoever is told may end the walk."""
         if self._found is not None:
             known = len(self.paths) if self._round is None or not self._waiting else self._round[0][0]
@@ -724,7 +724,7 @@ class _Walk:
             if not name.isascii() and not _decodable(name):
                 self._skip(path, "name is not UTF-8; rename it")
             elif name.startswith(".") or name in _LEFT_OUT or name in _CLUTTER:
-                if not self._is_as_called(entry, path):
+                if not self._is_tool_folder(entry, path):
                     self._skip(path, "hidden or left behind by another program")
             elif entry.is_symlink():
                 self._link(entry, place, path, links)
@@ -737,7 +737,7 @@ class _Walk:
         except OSError as error:
             self._refuse(path, error)
 
-    def _is_as_called(self, entry: os.DirEntry[str], path: str) -> bool:
+    def _is_tool_folder(self, entry: os.DirEntry[str], path: str) -> bool:
         """Tell whether what is called as one of git, Python or datacheck is no folder with files of data in it."""
         if entry.name not in _LEFT_OUT or entry.is_symlink():
             return False
@@ -756,7 +756,7 @@ class _Walk:
         return not deeper and all(format_of(name) is None for name in names)
 
     def _link(self, entry: os.DirEntry[str], place: str, path: str, links: tuple[str, ...]) -> None:
-        goal, fault = _led(entry, place, self.real, links)
+        goal, fault = _link_target(entry, place, self.real, links)
         if fault:
             self._skip(path, fault)
         elif entry.is_file():
@@ -774,11 +774,11 @@ class _Walk:
     def _store(self, folder: str, path: str) -> None:
         """List a Zarr folder."""
         try:
-            self._append(store_entry(self.prefix + path, folder, self.real, self.seen_ns, self._look))
+            self._append(store_entry(self.prefix + path, folder, self.real, self.seen_ns, self._count_names))
         except OSError as error:  # also where it is written at this moment: it is there, and nothing else says so
             self._refuse(path, OSError(reason(error)))
 
-    def _look(self, names: int = 1) -> None:
+    def _count_names(self, names: int = 1) -> None:
         """Count names, before they are looked at more closely.
 
         Raises:

@@ -99,7 +99,7 @@ _TEXT_BYTES, _RECORD_BYTES, _NAMES = 256 << 20, 32 << 20, 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListEntry:
     """One entry of a list.
 
     Args:
@@ -113,7 +113,7 @@ class Listed:
     about: Mapping[str, Any] | None = None
 
 
-def read_list(root: Path, roots: Mapping[str, Path], path: str) -> list[Listed]:
+def read_list(root: Path, roots: Mapping[str, Path], path: str) -> list[ListEntry]:
     """Return the entries of a list in order; blank lines of a text are none.
 
     Args:
@@ -126,13 +126,13 @@ def read_list(root: Path, roots: Mapping[str, Path], path: str) -> list[Listed]:
         UnicodeDecodeError: a text that is not UTF-8.
     """
     if not path.lower().endswith(RECORDS):
-        return [Listed(line) for line in _lines(Roots(root, roots).file(path))]
+        return [ListEntry(line) for line in _lines(Roots(root, roots).file(path))]
     held = read_document(root, roots, path, _RECORD_BYTES)
     records = held.get("records")
     if isinstance(records, list) and len(held) == 1:
         _check_count(len(records))
-        return [_listed(record) for record in records]
-    return [Listed(name, about=value if isinstance(value, Mapping) else None) for name, value in held.items()]
+        return [_list_entry(record) for record in records]
+    return [ListEntry(name, about=value if isinstance(value, Mapping) else None) for name, value in held.items()]
 
 
 def _lines(file: File) -> Iterator[str]:
@@ -159,11 +159,11 @@ def _check_count(count: int) -> None:
         raise FormatError(msg)
 
 
-def _listed(record: Any) -> Listed:
+def _list_entry(record: Any) -> ListEntry:
     if isinstance(record, Mapping):
         place = next((record[key] for key in _PATHS if isinstance(record.get(key), str)), "")
-        return Listed(place.strip(), is_path=True, about=record)
-    return Listed("" if record is None else str(record).strip())
+        return ListEntry(place.strip(), is_path=True, about=record)
+    return ListEntry("" if record is None else str(record).strip())
 
 
 _STEP, _CODE = "keep_classes", "DC404"

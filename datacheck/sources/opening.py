@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import FormatError
-from datacheck.formats.base import HEAD_BYTES, Format, Hint, Table, format_of, open_container, parse_container
+from datacheck.formats.base import HEAD_BYTES, Format, Hint, TableLayout, format_of, open_container, parse_container
 from datacheck.model.sample import Container
 from datacheck.runtime.aligned import empty
 from datacheck.runtime.beneath import HOLE_BYTES, File, check_holes
 from datacheck.runtime.hashing import Digester, digest_bytes
 from datacheck.sources.roots import Roots, locate
-from datacheck.sources.values import Turned
+from datacheck.sources.values import ColumnMajorTable
 
 Array = np.ndarray[Any, Any]
 
@@ -68,7 +68,7 @@ class Opener:
             FormatError: it cannot be read, changed, or is damaged.
         """
         if self._together and found.table is not None and nbytes >= _PLANAR_BYTES:
-            turned = self._turned(path, nbytes, found)
+            turned = self._planar_table(path, nbytes, found)
             if turned is not None:
                 return turned
         return self._parsed(found, path, nbytes, hint)
@@ -78,20 +78,20 @@ class Opener:
         self.digests[path] = digest_bytes(data)
         return parse_container(found, data, hint)
 
-    def _turned(self, path: str, nbytes: int, found: Format) -> Container | None:
+    def _planar_table(self, path: str, nbytes: int, found: Format) -> Container | None:
         """Return the table of a file, each column contiguous; None for what is no plain table."""
         assert found.table is not None
-        with _steady(self.folders, path, nbytes) as file:
+        with _open_unchanged(self.folders, path, nbytes) as file:
             table = found.table(os.pread(file, HEAD_BYTES, 0), nbytes)
             if table is None or not 1 < table.columns <= _MOST_COLUMNS:
                 return None
-            planes = self._behind(table)
+            planes = self._column_buffer(table)
             digest = _read_planes(file, table, planes)
         self._filled += table.rows
         self.digests[path] = digest
-        return Turned({table.name: planes.T})
+        return ColumnMajorTable({table.name: planes.T})
 
-    def _behind(self, table: Table) -> Array:
+    def _column_buffer(self, table: TableLayout) -> Array:
         """Return room for the columns of a table behind those of the last one, so that a block needs no copy of them.
 
         Shapes:
@@ -138,7 +138,7 @@ class Opener:
 
 
 @contextmanager
-def _steady(folders: Roots, path: str, nbytes: int) -> Iterator[int]:
+def _open_unchanged(folders: Roots, path: str, nbytes: int) -> Iterator[int]:
     """Open a file that has the listed size and is not written meanwhile."""
     try:
         file = folders.descriptor(path)
@@ -162,7 +162,7 @@ _WRITTEN = "changed while it was read"
 
 def _read(folders: Roots, path: str, nbytes: int) -> bytes:
     """Return the bytes of a file."""
-    with _steady(folders, path, nbytes) as file:
+    with _open_unchanged(folders, path, nbytes) as file:
         data = os.read(file, nbytes + 1)
         while len(data) < nbytes and (more := os.read(file, nbytes + 1 - len(data))):
             data += more
@@ -171,7 +171,7 @@ def _read(folders: Roots, path: str, nbytes: int) -> bytes:
     return data
 
 
-def _read_planes(file: int, table: Table, planes: Array) -> str:
+def _read_planes(file: int, table: TableLayout, planes: Array) -> str:
     """Fill in the columns of a table, and return the digest of its file.
 
     Shapes:

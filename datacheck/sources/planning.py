@@ -14,7 +14,7 @@ from typing import Any
 
 from datacheck.errors import FormatError, SchemaError, UsageError
 from datacheck.formats.base import format_of, store_markers
-from datacheck.formats.foreign import foreign_of, is_beside
+from datacheck.formats.foreign import is_ancillary, unsupported_format
 from datacheck.model.table import NOT_LISTED, Note
 from datacheck.runtime.hashing import shortened
 from datacheck.schema.model import Schema, TokenizerSpec
@@ -22,7 +22,7 @@ from datacheck.schema.patterns import Template, parse
 from datacheck.sources.base import Item, Work, file_templates
 from datacheck.sources.fields import companion_template, rooted_template
 from datacheck.sources.listing import DEPTH, Listing
-from datacheck.sources.loader_tables import Listed, read_list
+from datacheck.sources.loader_tables import ListEntry, read_list
 from datacheck.sources.roots import HOLE, locate, root_of
 
 _LIST, _COUNTS, _LACKING = "DC105", "DC111", "DC129"
@@ -47,7 +47,7 @@ _JOINED = re.compile(f"(?<={_EMOJI})\ufe0f?\u200d(?={_EMOJI})")
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _MatchedFile:
     path: str
     names: dict[str, str]
     template: int
@@ -60,7 +60,7 @@ def matches(schema: Schema, listing: Listing) -> int:
     Raises:
         SchemaError: a pattern is malformed.
     """
-    return sum(1 for _ in _found(schema, listing))
+    return sum(1 for _ in _matched_files(schema, listing))
 
 
 def plan_work(schema: Schema, listing: Listing) -> Work:
@@ -82,7 +82,7 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
         shard that lies there plain and packed, as Streaming may leave it, the plain one is read, as by Streaming.
     """
     schema = schema.located(listing.root, listing.roots).placed(listing.roots)
-    found = _unpacked(list(_found(schema, listing)))
+    found = _without_packed(list(_matched_files(schema, listing)))
     check_alone(schema, listing.alone)
     _check_inside(schema, listing.alone, found)
     lists = _Lists(schema, listing)
@@ -93,9 +93,14 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
     leftover = [path for path in listing.entries.paths if path not in claimed and not root_of(listing.roots, path)[0]]
     patterns = [t for t in _companion_templates(schema) if not set(t.names) <= _known(schema)]
     unclaimed = [path for path in leftover if not any(t.match(path) for t in patterns)]
-    notes = [*lists.notes, *_junk(listing), *_lacking(beside, items, listing), *_empty(unclaimed, listing)]
+    notes = [
+        *lists.notes,
+        *_junk_notes(listing),
+        *_companion_notes(beside, items, listing),
+        *_empty_file_notes(unclaimed, listing),
+    ]
     notes += [Note(_UNREADABLE, path, NOT_LISTED + why, missing=True) for path, why in listing.refused]
-    notes += _merged(file_templates(schema), listing, claimed)
+    notes += _merged_store_notes(file_templates(schema), listing, claimed)
     return Work(sorted(items, key=lambda item: item.path), sorted(notes, key=_by_key), unclaimed)
 
 
@@ -131,12 +136,12 @@ def check_alone(schema: Schema, alone: str, tokenizer: TokenizerSpec | None = No
             raise UsageError(msg)
 
 
-def _merged(templates: Sequence[Template], listing: Listing, claimed: Collection[str]) -> Iterator[Note]:
+def _merged_store_notes(templates: Sequence[Template], listing: Listing, claimed: Collection[str]) -> Iterator[Note]:
     """Yield the Zarr folders that no sample uses, and in which the patterns name Zarr folders one by one."""
     for store, nodes in sorted(listing.nodes.items()):
         if store in claimed or store not in listing.by_path:  # of links that are not followed
             continue
-        named = sorted(path for path in nodes if _fits(path, templates))
+        named = sorted(path for path in nodes if _matches_any(path, templates))
         if named:
             more = f" and {len(named) - 1:,} more" if len(named) > 1 else ""
             why = (
@@ -146,7 +151,7 @@ def _merged(templates: Sequence[Template], listing: Listing, claimed: Collection
             yield Note(_UNREADABLE, store, why, missing=True)
 
 
-def _check_inside(schema: Schema, alone: str, found: Sequence[_Found]) -> None:
+def _check_inside(schema: Schema, alone: str, found: Sequence[_MatchedFile]) -> None:
     """Refuse fields in files of a Zarr folder that is DATA itself: its links would lead into the folder above.
 
     Raises:
@@ -180,11 +185,11 @@ def unopened_companions(schema: Schema, listing: Listing) -> set[str]:
     beside = [template for templates in companion_patterns(schema).values() for template in templates]
     opened = [*file_templates(schema), *_companion_templates(schema)]
     tails = tuple(template.tail for template in beside)
-    found = (path for path in listing.entries.paths if path.endswith(tails) and _fits(path, beside))
-    return {path for path in found if not _fits(path, opened)}
+    found = (path for path in listing.entries.paths if path.endswith(tails) and _matches_any(path, beside))
+    return {path for path in found if not _matches_any(path, opened)}
 
 
-def _fits(path: str, templates: Sequence[Template]) -> bool:
+def _matches_any(path: str, templates: Sequence[Template]) -> bool:
     return any(template.match(path) is not None for template in templates)
 
 
@@ -196,7 +201,7 @@ def _by_key(note: Note) -> tuple[str, str]:
     return note.key, note.reason
 
 
-def _junk(listing: Listing) -> Iterator[Note]:
+def _junk_notes(listing: Listing) -> Iterator[Note]:
     """Yield what other programs left behind, and names that hold what nobody sees."""
     names = [e.path for e in listing.entries]
     suspect = [p for p in names if p.endswith(_LEFT_BEHIND) or not (p.isascii() and p.isprintable()) or " " in p]
@@ -210,16 +215,16 @@ def _junk(listing: Listing) -> Iterator[Note]:
             yield Note(_JUNK, path, "begins or ends with a space")
 
 
-def _empty(unclaimed: Sequence[str], listing: Listing) -> Iterator[Note]:
+def _empty_file_notes(unclaimed: Sequence[str], listing: Listing) -> Iterator[Note]:
     """Yield the files of 0 bytes that no sample uses and that a format of data never leaves empty."""
     for path in unclaimed:
-        if listing.by_path[path].size == 0 and not is_beside(path):
+        if listing.by_path[path].size == 0 and not is_ancillary(path):
             known = format_of(path)
-            if foreign_of(path) is not None if known is None else not known.may_be_empty:
+            if unsupported_format(path) is not None if known is None else not known.may_be_empty:
                 yield Note(_NO_BYTES, path, "0 bytes")
 
 
-def _found(schema: Schema, listing: Listing) -> Iterator[_Found]:
+def _matched_files(schema: Schema, listing: Listing) -> Iterator[_MatchedFile]:
     templates, splits = file_templates(schema), _split_patterns(schema)
     tails = tuple(template.tail for template in templates)
     for path, nbytes in zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True):
@@ -229,7 +234,7 @@ def _found(schema: Schema, listing: Listing) -> Iterator[_Found]:
             names = template.match(path)
             if names is not None and (template.tail or _readable(listing, path)):
                 split = next((split for split, t in splits if t.match(path) is not None), "")
-                yield _Found(path, {_SPLIT: split} | names if split else names, number, nbytes)
+                yield _MatchedFile(path, {_SPLIT: split} | names if split else names, number, nbytes)
                 break
 
 
@@ -239,7 +244,7 @@ def _split_patterns(schema: Schema) -> list[tuple[str, Template]]:
     return [(name, parse(text, f"{where}.{name}")) for name, texts in schema.samples.split.items() for text in texts]
 
 
-def _unpacked(found: list[_Found]) -> list[_Found]:
+def _without_packed(found: list[_MatchedFile]) -> list[_MatchedFile]:
     """Return the files without those that are another one packed: their samples would count twice."""
     if not any(f.path.endswith(_PACKED) for f in found):
         return found
@@ -272,7 +277,9 @@ def companion_patterns(schema: Schema) -> dict[str, list[Template]]:
     }
 
 
-def _lacking(beside: Mapping[str, Sequence[Template]], items: Sequence[Item], listing: Listing) -> Iterator[Note]:
+def _companion_notes(
+    beside: Mapping[str, Sequence[Template]], items: Sequence[Item], listing: Listing
+) -> Iterator[Note]:
     """Yield a note for each companion that files of a split lack, or that has no bytes, while others have it.
 
     Notes:
@@ -286,7 +293,7 @@ def _lacking(beside: Mapping[str, Sequence[Template]], items: Sequence[Item], li
             known = [t for t in templates if set(t.names) <= item.names.keys()]
             if not known:
                 continue
-            most = max(sizes.get(_filled(t, item.names), -1) for t in known)
+            most = max(sizes.get(_filled_path(t, item.names), -1) for t in known)
             if most > 0:
                 have.add(item.split)
             else:
@@ -297,11 +304,11 @@ def _lacking(beside: Mapping[str, Sequence[Template]], items: Sequence[Item], li
                 yield Note(_LACKING, templates[0].text, "", split=split, about=about)
 
 
-def _companions(templates: Sequence[Template], found: list[_Found]) -> set[str]:
-    return {_filled(t, f.names) for t in templates for f in found if set(t.names) <= f.names.keys()} - {""}
+def _companions(templates: Sequence[Template], found: list[_MatchedFile]) -> set[str]:
+    return {_filled_path(t, f.names) for t in templates for f in found if set(t.names) <= f.names.keys()} - {""}
 
 
-def _filled(template: Template, names: Mapping[str, str]) -> str:
+def _filled_path(template: Template, names: Mapping[str, str]) -> str:
     """Return the path for these names, "" where one of them can be part of none: an empty one, a split "a/b"."""
     try:
         return template.fill(names)
@@ -313,7 +320,7 @@ def _filled(template: Template, names: Mapping[str, str]) -> str:
 
 
 @dataclass
-class _Named:
+class _ListFile:
     """What one list file says: lines in order, what they say beside a name, and what its own path stands for."""
 
     path: str
@@ -342,7 +349,7 @@ class _Lists:
         self._templates = file_templates(schema)
         self._levels = max((DEPTH + 2 if "**" in t.text else t.text.count("/") + 1 for t in self._templates), default=0)
         self.notes: list[Note] = []
-        self._lists: list[_Named] = []
+        self._lists: list[_ListFile] = []
         self._faults = self._lines = 0
         self._broken: list[str] = []
         self._known = self._parsed()
@@ -391,7 +398,7 @@ class _Lists:
         if entries is not None:
             self._lists.append(self._named(path, names, entries))
 
-    def _entries(self, path: str, names: Mapping[str, str], failure: str) -> list[Listed] | None:
+    def _entries(self, path: str, names: Mapping[str, str], failure: str) -> list[ListEntry] | None:
         """Return the entries of a list; None, with a note, where it cannot be read or lists have too many lines."""
         try:
             entries = read_list(self._listing.root, self._listing.roots, path)
@@ -410,9 +417,9 @@ class _Lists:
         """Tell a file of another kind, whose name means what no sample can be called: ``label_database.yaml``."""
         return any(t.allows(name, value) is False for t in self._templates for name, value in names.items())
 
-    def _read_records(self) -> list[_Named]:
+    def _read_records(self) -> list[_ListFile]:
         """Return what ``samples.records`` say; they choose no samples."""
-        text, found = self._schema.samples.records, list[_Named]()
+        text, found = self._schema.samples.records, list[_ListFile]()
         template = None if text is None else parse(text, f"{self._schema.name}, samples.records")
         for path in self._listing.entries.paths if template is not None else ():
             names = template.match(path) if template is not None else None
@@ -423,8 +430,8 @@ class _Lists:
                 found.append(self._named(path, names, entries))
         return found
 
-    def _named(self, path: str, names: dict[str, str], entries: Sequence[Listed]) -> _Named:
-        named = _Named(path, names)
+    def _named(self, path: str, names: dict[str, str], entries: Sequence[ListEntry]) -> _ListFile:
+        named = _ListFile(path, names)
         written = [entry.name for entry in entries if entry.is_path and entry.name]
         templates = [(template, template.given(names)) for template in self._templates] if written else []
         paths = {name: self._line(name, names, templates) for name in written}
@@ -472,7 +479,7 @@ class _Lists:
                     return "/".join(parts[:start]), "/".join(found[name] for name in self._free(template))
         return None, path
 
-    def _is_list(self, names: _Named, index: _Index) -> bool:
+    def _is_list(self, names: _ListFile, index: _Index) -> bool:
         """Tell a list from another text file whose name fits the pattern."""
         told = self._schema.splits.disjoint if self._schema.splits else ()
         split = names.names.get(_SPLIT, "")
@@ -495,18 +502,18 @@ class _Lists:
     ) -> None:
         self.notes.append(Note(_LIST, key, reason, missing, split, about or {}))
 
-    def choose(self, found: list[_Found]) -> list[Item]:
+    def choose(self, found: list[_MatchedFile]) -> list[Item]:
         """Return the items of the files that are listed, or that no list speaks of."""
         index = self._index(found) if self._known or self._records else _Index()
-        self._tell_records(index)
+        self._note_records(index)
         if not self._known:
             return [self._item(f, f.names.get(_SPLIT, "")) for f in found]
         others = [names.path for names in self._lists if not self._is_list(names, index)]
         self._lists = [names for names in self._lists if names.path not in others]
         other = f" ({others[0]} has such a name, but no line of it names a file here)" if others else ""
-        listed = self._hold_against(index)
+        listed = self._compare_with_files(index)
         covered = {(n, self._scope(t, names.names)) for names in self._lists for n, t in enumerate(self._templates)}
-        items, unlisted = [], dict[str, list[_Found]]()
+        items, unlisted = [], dict[str, list[_MatchedFile]]()
         for f in found:
             split = f.names.get(_SPLIT, "")
             if f.path in listed:
@@ -522,16 +529,16 @@ class _Lists:
                 self._note(name, f"no such list{other}: all {len(files)} matching files are taken", split)
         return items
 
-    def _tell_records(self, index: _Index) -> None:
+    def _note_records(self, index: _Index) -> None:
         """Note the empty entries of records, and the numbers that their other entries state of samples."""
         for names in self._records:
             scopes = [(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)]
-            self._tell_empty(names)
+            self._note_empty(names)
             for line, about in names.about.items():
                 for path in (path for n, scope in scopes for path in index.paths.get((n, scope, line), ())):
                     self._count(path, about, names.names.get(_SPLIT, ""))
 
-    def _tell_empty(self, names: _Named) -> None:
+    def _note_empty(self, names: _ListFile) -> None:
         for number in names.empty[:_MOST_EMPTY]:
             self._note(f"{names.path}[{number}]", _EMPTY, names.names.get(_SPLIT, ""), missing=True)
         if more := len(names.empty[_MOST_EMPTY:]):
@@ -547,10 +554,10 @@ class _Lists:
         for template, given in self._known:
             if names.items() >= given.items():
                 known = set(template.names) <= names.keys() and not template.wild
-                return (known and _filled(template, names)) or template.text
+                return (known and _filled_path(template, names)) or template.text
         return ""
 
-    def _item(self, found: _Found, split: str) -> Item:
+    def _item(self, found: _MatchedFile, split: str) -> Item:
         return Item(found.path, split, found.names, None, found.nbytes)
 
     def _scope(self, template: Template, names: Mapping[str, str]) -> tuple[str, ...]:
@@ -560,7 +567,7 @@ class _Lists:
     def _free(self, template: Template) -> list[str]:
         return [name for name in template.names if name not in self._names]
 
-    def _index(self, found: list[_Found]) -> _Index:
+    def _index(self, found: list[_MatchedFile]) -> _Index:
         index = _Index()
         for f in found:
             template = self._templates[f.template]
@@ -570,12 +577,12 @@ class _Lists:
             index.scopes.add((f.template, scope))
         return index
 
-    def _hold_against(self, index: _Index) -> dict[str, _Named]:
+    def _compare_with_files(self, index: _Index) -> dict[str, _ListFile]:
         """Return which list names which file; note lines without a file and lines that stand twice."""
-        listed: dict[str, _Named] = {}
+        listed: dict[str, _ListFile] = {}
         for names in sorted(self._lists, key=self._is_union):
             scopes = [(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)]
-            self._tell_empty(names)
+            self._note_empty(names)
             before = self._faults
             for line, count in Counter(names.lines).items():
                 hits = [path for n, scope in scopes for path in index.paths.get((n, scope, line), ())]
@@ -587,7 +594,7 @@ class _Lists:
                 self._note(names.path, said, names.names.get(_SPLIT, ""))
         return listed
 
-    def _is_union(self, names: _Named) -> bool:
+    def _is_union(self, names: _ListFile) -> bool:
         return names.names.get(_SPLIT, "") in self._unions
 
     @cached_property
@@ -596,7 +603,7 @@ class _Lists:
         splits = {one.names.get(_SPLIT, "") for one in self._lists} - {""}
         return {name for name in splits if any({name[:at], name[at:]} <= splits for at in range(1, len(name)))}
 
-    def _mark(self, listed: dict[str, _Named], names: _Named, line: str, hits: list[str], count: int) -> None:
+    def _mark(self, listed: dict[str, _ListFile], names: _ListFile, line: str, hits: list[str], count: int) -> None:
         split, place = names.names.get(_SPLIT, ""), shortened(names.path, PLACE)
         if count > 1 and self._faults <= _MOST_FAULTS:
             about = {"list": place}
@@ -632,7 +639,7 @@ class _Lists:
         if about:
             self.notes.append(Note(_COUNTS, path, "", split=split, about=about))
 
-    def _absent(self, line: str, names: _Named) -> tuple[str, str]:
+    def _absent(self, line: str, names: _ListFile) -> tuple[str, str]:
         """Return the key of a listed sample that is not there, and why."""
         if (short := shortened(line, _LINE)) != line:
             return short, f"which is longer than {_LINE:,} bytes, and no file here has such a name"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 
 from datacheck import tokenization
-from datacheck.runtime.beneath import File, Folder, Stamp, written_bytes
+from datacheck.runtime.beneath import ConfinedFolder, File, Stamp, allocated_bytes
 from datacheck.runtime.sandbox import Sandbox, wanted
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Entry(NamedTuple):
     digest: str | None = None
 
 
-def coded(digest: str | None) -> bytes:
+def encoded_digest(digest: str | None) -> bytes:
     """Return a digest as a column holds it."""
     return (_PARTLY if digest == NOT_WHOLE else digest or "").encode()
 
@@ -77,7 +77,7 @@ class Entries(Sequence[Entry]):
             return entries
         rows = sorted(entries)
         numbers = np.array([row[1:6] for row in rows], dtype=np.int64).reshape(-1, 5)
-        digests = np.array([coded(row.digest) for row in rows], dtype="S32")
+        digests = np.array([encoded_digest(row.digest) for row in rows], dtype="S32")
         return Entries([row.path for row in rows], numbers, digests)
 
     @overload
@@ -202,7 +202,7 @@ class Roots:
 
     def __init__(self, root: str | Path, roots: Mapping[str, str | Path]) -> None:
         self._root, self._roots = root, dict(roots)
-        self._folders: dict[str, Folder] = {}
+        self._folders: dict[str, ConfinedFolder] = {}
         self.expected: dict[str, Stamp] = {}
 
     def file(self, path: str) -> File:
@@ -225,7 +225,7 @@ class Roots:
         except OSError:  # whoever reads it says why
             return 0
         try:
-            return written_bytes(descriptor)
+            return allocated_bytes(descriptor)
         except OSError:
             return 0
         finally:
@@ -272,9 +272,9 @@ class Roots:
         finally:
             os.close(opened)
 
-    def _folder(self, name: str) -> Folder:
+    def _folder(self, name: str) -> ConfinedFolder:
         if name not in self._folders:
-            self._folders[name] = Folder(self._roots[name] if name else self._root)
+            self._folders[name] = ConfinedFolder(self._roots[name] if name else self._root)
         return self._folders[name]
 
     def __reduce__(self) -> tuple[type[Roots], tuple[object, ...]]:

@@ -14,13 +14,13 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import format_of
-from datacheck.model.row_keys import Numbered
+from datacheck.model.row_keys import NumberedKeys
 from datacheck.model.sample import Block, Column, Container, Peeked
 from datacheck.schema.model import FieldSpec
 from datacheck.sources.base import BLOCK_BYTES, BLOCK_SAMPLES, Item, Part, Source, Unread
-from datacheck.sources.fields import FieldMap, Names, Shelf, Values
+from datacheck.sources.fields import ContainerNames, FieldMap, Shelf, Values
 from datacheck.sources.lines import numbered, numbers_of
-from datacheck.sources.values import read_value, weigh
+from datacheck.sources.values import read_value, value_bytes
 
 Array = np.ndarray[Any, Any]
 Span = tuple[int, int]
@@ -34,7 +34,7 @@ _PART_FILE_BYTES = (
 _SOME = 1 << 10  # rows that tell how large all are
 
 
-class Strips:
+class RowSlices:
     """The fields of one file, each with one row (or element) per step.
 
     Args:
@@ -57,7 +57,7 @@ class Strips:
         even: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self._container, self._piecewise, self._even = container, piecewise, even
-        self.known = Names(container)
+        self.known = ContainerNames(container)
         self._pieces: dict[str, tuple[int, Any]] = {}  # by field the first row of what was read last, and its rows
         self.stop = 1 << 62
         self._look = fields.look
@@ -96,9 +96,9 @@ class Strips:
         look = self._look(field)
         try:
             if field in self._even:
-                self._container.take_as_even(name)
+                self._container.assume_uniform(name)
             shape, dtype = self._container.peek(name)
-            rows = self._rows_later(name, shape, dtype)
+            rows = self._deferred_rows(name, shape, dtype)
         except KeyError:
             return
         if rows and (look is None or dtype in {"text", "json"} or not look(Peeked(tuple(shape), np.dtype(dtype)))):
@@ -109,7 +109,7 @@ class Strips:
             if value is not None:
                 self.values[field] = value
 
-    def _rows_later(self, name: str, shape: Sequence[int], dtype: str) -> int:
+    def _deferred_rows(self, name: str, shape: Sequence[int], dtype: str) -> int:
         """Return how many rows a value has that is read when they are cut, 0 where it is read at once."""
         rows = self._container.sliced(name) if self._piecewise else None
         if rows:
@@ -128,7 +128,7 @@ class Strips:
         held = sum(value.nbytes for value in self.values.values() if isinstance(value, np.ndarray))
         found, passed = fields.unlisted(
             self._container, (held, late), known=self.known,
-            later=lambda name, seen: self._rows_later(name, seen.shape, seen.dtype.str) > 0,
+            later=lambda name, seen: self._deferred_rows(name, seen.shape, seen.dtype.str) > 0,
         )  # fmt: skip
         self._others.update(found)
         for field, value in found.items():
@@ -169,11 +169,11 @@ class Strips:
         """Return bytes per row."""
         rows = max(1, self.lengths[field])
         if field in self.values:
-            return weigh(self.values[field]) / rows
+            return value_bytes(self.values[field]) / rows
         shape, dtype = self._container.peek(self.deferred[field][1])
         if not shape:  # texts
             rows = min(rows, _SOME)
-            return weigh(self._read(field, 0, rows)) / rows
+            return value_bytes(self._read(field, 0, rows)) / rows
         return float(np.prod(shape[1:], dtype=np.float64)) * np.dtype(dtype).itemsize
 
     def leave_out(self, name: str) -> None:
@@ -242,7 +242,7 @@ class Strips:
         if start < len(spans):
             yield range(start, len(spans))
 
-    def alike(self, places: list[int], spans: Sequence[Span]) -> Iterator[list[int]]:
+    def uniform_runs(self, places: list[int], spans: Sequence[Span]) -> Iterator[list[int]]:
         """Yield runs of places in `spans` of which the same is noted."""
         if self.noted:
             for _, run in groupby(places, key=lambda place: sorted(self.noted.get(spans[place], ()))):
@@ -276,11 +276,11 @@ def _merged(spans: Sequence[Span]) -> Iterator[Span]:
     yield start, stop
 
 
-class StripSource(Source):
+class RowSliceSource(Source):
     """Samples that lie behind one another in the arrays of a file; keys end in the 12 digits of a sample's number."""
 
     @abstractmethod
-    def spans(self, item: Item, container: Container, strips: Strips) -> tuple[Array, Sequence[Span]]:
+    def spans(self, item: Item, container: Container, strips: RowSlices) -> tuple[Array, Sequence[Span]]:
         """Return the samples' numbers, ascending, and their [start, stop); settle in `strips` which fields are cut.
 
         Raises:
@@ -302,7 +302,7 @@ class StripSource(Source):
         with self.opened(item, fields.hint, whole=not piecewise) as container:
             companions: Values = {}
             facts = self.with_companions(companions, item, item.names, shelf)
-            strips = Strips(container, fields, companions, piecewise=piecewise, even=item.even)
+            strips = RowSlices(container, fields, companions, piecewise=piecewise, even=item.even)
             self.left_out(item.path, strips.values)
             if self.unlisted:
                 self.passed.update(strips.add_unlisted(fields))
@@ -323,7 +323,7 @@ class StripSource(Source):
                 yield from (Unread(key, "DC101", f"{item.path} holds {len(spans)} samples only") for key in lost)
             strips.stop = max((spans[place][1] for place in places), default=0)
             for chunk in strips.chunks([spans[place] for place in places]):
-                for picked in strips.alike([places[n] for n in chunk], spans):
+                for picked in strips.uniform_runs([places[n] for n in chunk], spans):
                     yield self._block(item, strips, numbers[picked].tolist(), [spans[n] for n in picked], facts)
 
     def seek_points(self, item: Item) -> Array | None:
@@ -339,7 +339,7 @@ class StripSource(Source):
         with self.opened(item, fields.hint, whole=False) as container, Shelf(self._opener) as shelf:
             companions: Values = {}
             self.with_companions(companions, item, item.names, shelf)
-            strips = Strips(container, fields, companions, piecewise=True, even=item.even)
+            strips = RowSlices(container, fields, companions, piecewise=True, even=item.even)
             numbers, spans = self.spans(item, container, strips)
             points = strips.seek_points()
             if points is None or not len(numbers):
@@ -351,7 +351,7 @@ class StripSource(Source):
         """Return whether to read of a file only what is asked for; one that is read at once is digested, too."""
         return item.nbytes >= LEAST_BYTES and self._opener.takes(item.path, item.nbytes) is None
 
-    def _part(self, item: Item, strips: Strips, total: int) -> tuple[int, int]:
+    def _part(self, item: Item, strips: RowSlices, total: int) -> tuple[int, int]:
         """Return which samples [start, stop) a part of a file is; of the first one say how the others are cut."""
         assert item.rows is not None
         start, stop = item.rows
@@ -366,13 +366,13 @@ class StripSource(Source):
         return 0, min(step, total)
 
     def _block(
-        self, item: Item, strips: Strips, numbers: Sequence[int], spans: list[Span], extra: dict[str, str]
+        self, item: Item, strips: RowSlices, numbers: Sequence[int], spans: list[Span], extra: dict[str, str]
     ) -> Block:
         lengths = np.array([stop - start for start, stop in spans], dtype=np.int64)
         fields = {name: self._column(rows, lengths) for name, rows in strips.columns(spans)}
         for name in strips.noted.get(spans[0], ()):
             fields[name] = Column.of([strips.noted[span][name] for span in spans])
-        return self.block(item, Numbered.of(item.path, numbers), spans, fields, extra)
+        return self.block(item, NumberedKeys.of(item.path, numbers), spans, fields, extra)
 
     def _column(self, value: Any, lengths: Array) -> Column:
         if isinstance(value, Peeked):

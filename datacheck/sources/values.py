@@ -17,7 +17,7 @@ from datacheck.model.sample import Container, Peeked
 from datacheck.schema.model import FieldSpec
 
 Array = np.ndarray[Any, Any]
-Look = Callable[[Peeked], bool]  # of a header: whether it is enough
+HeaderTest = Callable[[Peeked], bool]  # of a header: whether it is enough
 
 _PLAIN = frozenset(map(np.dtype, ("?", "u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8")))
 _LARGE_BYTES, _STRIP = 64 << 20, 1 << 16
@@ -108,7 +108,7 @@ def like_pixels(seen: Peeked) -> bool:
 
 
 def read_value(
-    container: Container, name: str, spec: FieldSpec, field: str, look: Look | None = None,
+    container: Container, name: str, spec: FieldSpec, field: str, look: HeaderTest | None = None,
     rows: tuple[int, int] | None = None,
 ) -> Any:  # fmt: skip
     """Return one plain value, None where there is none; damage is told with the field's name.
@@ -148,7 +148,7 @@ def _plain_column(container: Columns, name: str, held: Any, spec: FieldSpec) -> 
     return plain(held, spec)
 
 
-def read_numbers(container: Container, name: str, look: Look) -> Array | Peeked | None:
+def read_numbers(container: Container, name: str, look: HeaderTest) -> Array | Peeked | None:
     """Return an array, None for what is none; texts stay unread where the format can tell.
 
     Args:
@@ -170,7 +170,7 @@ def read_numbers(container: Container, name: str, look: Look) -> Array | Peeked 
     return value if isinstance(value, np.ndarray) else None
 
 
-class Turned(limits.Values):
+class ColumnMajorTable(limits.Values):
     """A container of one table of plain numbers, each column contiguous."""
 
 
@@ -183,7 +183,7 @@ def read_planar(container: Container, name: str) -> Array | None:
     Notes:
         It is read strip by strip: all of it, and all of it the other way round, would be twice its memory.
     """
-    if isinstance(container, Turned):
+    if isinstance(container, ColumnMajorTable):
         table: Array = container.read(name)
         return table
     if type(container).read_rows is Container.read_rows:
@@ -240,7 +240,7 @@ def check_written(values: Mapping[str, Any]) -> None:
             raise FormatError(msg, "DC701") from error
 
 
-def weigh(value: Any) -> int:
+def value_bytes(value: Any) -> int:
     """Return about how many bytes a plain value takes."""
     if isinstance(value, np.ndarray):
         return value.nbytes
@@ -251,7 +251,7 @@ def weigh(value: Any) -> int:
     return len(orjson.dumps(value)) if isinstance(value, dict | list) else 8
 
 
-def dig(record: Mapping[str, Any], at: str) -> Any:
+def nested_value(record: Mapping[str, Any], at: str) -> Any:
     """Return what a JSON object holds under a name, or under the names on a way down ("pose/left"); None if nothing."""
     if at in record:
         return record[at]

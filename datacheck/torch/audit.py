@@ -18,7 +18,7 @@ import numpy as np
 
 from datacheck.errors import UsageError
 from datacheck.plugins import resolve
-from datacheck.torch.served import RefusedError, digests, named
+from datacheck.torch.served import RefusedError, digest_values, named_values
 from datacheck.workers.child import end_with_parent, limit_memory
 
 Beat = Callable[[int], None]
@@ -32,7 +32,7 @@ _LIBRARY = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "
 
 
 @dataclass(frozen=True, eq=False)
-class Detour:
+class Redirect:
     """A dataset, asked for one index, asked itself for another: that index, what came, and who it was."""
 
     index: int
@@ -41,7 +41,7 @@ class Detour:
 
 
 @dataclass(eq=False)
-class Opened:
+class OpenedDataset:
     """The dataset of this process.
 
     Args:
@@ -52,11 +52,11 @@ class Opened:
 
     dataset: Any
     length: int
-    detours: list[Detour] = field(default_factory=list)
+    detours: list[Redirect] = field(default_factory=list)
     asked: list[tuple[int, Any]] = field(default_factory=list)
 
 
-_HERE: dict[str, Opened] = {}
+_OPENED: dict[str, OpenedDataset] = {}
 
 
 def open_dataset(task: Task, beat: Beat) -> dict[str, Any]:
@@ -74,25 +74,25 @@ def open_dataset(task: Task, beat: Beat) -> dict[str, Any]:
         UsageError: there is no such factory, it raises, or what it returns is no map-style dataset.
     """
     del beat
-    opened = opened_here(task)
+    opened = opened_dataset(task)
     return {"length": opened.length, "torch": "torch" in sys.modules}
 
 
-def opened_here(task: Task) -> Opened:
+def opened_dataset(task: Task) -> OpenedDataset:
     """Return the dataset of this process, built the first time; see `open_dataset`."""
-    if "dataset" not in _HERE:
+    if "dataset" not in _OPENED:
         name = str(task["factory"])
         if task.get("listing") == "reversed":
             _reverse_listings()
-        factory = _resolved(name)
+        factory = _import_name(name)
         limit_memory(int(task["memory_b"]), mapped=False)
         seed_all(int(task["seed"]))
-        _HERE["dataset"] = _built(name, factory)
+        _OPENED["dataset"] = _build_dataset(name, factory)
         seed_all(int(task["seed"]))
-    return _HERE["dataset"]
+    return _OPENED["dataset"]
 
 
-def _resolved(name: str) -> Any:
+def _import_name(name: str) -> Any:
     try:
         factory = resolve(name)
     except UsageError as error:
@@ -106,13 +106,15 @@ def _resolved(name: str) -> Any:
     return factory
 
 
-def _built(name: str, factory: Any) -> Opened:
+def _build_dataset(name: str, factory: Any) -> OpenedDataset:
     try:
         dataset = factory()
     except MemoryError:
         raise
     except BaseException as error:
-        msg = f"--loader {name}: raises {_told(error)}. Call it without arguments to see the whole traceback."
+        msg = (
+            f"--loader {name}: raises {_error_with_place(error)}. Call it without arguments to see the whole traceback."
+        )
         raise UsageError(msg) from error
     if not hasattr(type(dataset), "__getitem__") or not hasattr(type(dataset), "__len__"):
         lacks = "__len__" if hasattr(type(dataset), "__getitem__") else "__getitem__"
@@ -125,7 +127,7 @@ def _built(name: str, factory: Any) -> Opened:
     except MemoryError:
         raise
     except BaseException as error:
-        msg = f"--loader {name}: len() of what it returns raises {_told(error)}."
+        msg = f"--loader {name}: len() of what it returns raises {_error_with_place(error)}."
         raise UsageError(msg) from error
     if length == 0:
         msg = f"--loader {name}: its dataset is empty (len 0). Check the paths that it reads, relative to {Path.cwd()}."
@@ -133,8 +135,8 @@ def _built(name: str, factory: Any) -> Opened:
     if length > _LONGEST:
         msg = f"--loader {name}: its dataset says that it has {length:,} samples; at most {_LONGEST:,} are read."
         raise UsageError(msg)
-    opened = Opened(dataset, length)
-    _watch(opened)
+    opened = OpenedDataset(dataset, length)
+    _watch_getitem(opened)
     return opened
 
 
@@ -142,16 +144,18 @@ def _a(value: Any) -> str:
     return f"an object of type {type(value).__qualname__}"
 
 
-def _watch(opened: Opened) -> None:
+def _watch_getitem(opened: OpenedDataset) -> None:
     """Notice when a dataset, the user's or one that it wraps, is asked for one index and asks itself for another."""
     objects = _datasets(opened.dataset)
     own = {id(found) for found in objects}
     for kind in {type(found) for found in objects}:
         with contextlib.suppress(AttributeError, TypeError):  # a built-in type: it has no such habits
-            kind.__getitem__ = _watched(kind.__getitem__, own, opened)
+            kind.__getitem__ = _watched_getitem(kind.__getitem__, own, opened)
 
 
-def _watched(original: Callable[[Any, Any], Any], own: set[int], opened: Opened) -> Callable[[Any, Any], Any]:
+def _watched_getitem(
+    original: Callable[[Any, Any], Any], own: set[int], opened: OpenedDataset
+) -> Callable[[Any, Any], Any]:
     @functools.wraps(original)
     def watched(self: Any, index: Any) -> Any:
         who = id(self)
@@ -163,14 +167,14 @@ def _watched(original: Callable[[Any, Any], Any], own: set[int], opened: Opened)
             sample = original(self, index)
         finally:
             opened.asked.pop()
-        if before and len(opened.detours) < _DETOURS and _another(index, before[-1], len(self)):
-            opened.detours.append(Detour(int(index) % len(self), sample, self is not opened.dataset))
+        if before and len(opened.detours) < _DETOURS and _is_redirect(index, before[-1], len(self)):
+            opened.detours.append(Redirect(int(index) % len(self), sample, self is not opened.dataset))
         return sample
 
     return watched
 
 
-def _another(index: Any, asked: Any, length: int) -> bool:
+def _is_redirect(index: Any, asked: Any, length: int) -> bool:
     whole = isinstance(index, int | np.integer) and isinstance(asked, int | np.integer)
     return whole and length > 0 and index % length != asked % length
 
@@ -235,7 +239,7 @@ def seed_all(seed: int) -> None:
         torch.manual_seed(seed)
 
 
-def error_said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return type and message of an error on one line."""
     try:
         words = " ".join(str(error).split())[:200].encode("utf-8", "backslashreplace").decode()
@@ -244,9 +248,9 @@ def error_said(error: BaseException) -> str:
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
-def _told(error: BaseException) -> str:
+def _error_with_place(error: BaseException) -> str:
     where = where_raised(error)
-    return error_said(error) + (f" ({where})" if where else "")
+    return error_text(error) + (f" ({where})" if where else "")
 
 
 def where_raised(error: BaseException | None) -> str:
@@ -273,7 +277,7 @@ def _states() -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------ asking
 
 
-def _ask(opened: Opened, index: int, whole: Sequence[str]) -> dict[str, Any]:
+def _read_index(opened: OpenedDataset, index: int, whole: Sequence[str]) -> dict[str, Any]:
     """Return the answer to an index: values, digests, instead (an index that it asked itself for); or error, where."""
     opened.detours.clear()
     try:
@@ -281,37 +285,37 @@ def _ask(opened: Opened, index: int, whole: Sequence[str]) -> dict[str, Any]:
     except MemoryError:
         raise
     except BaseException as error:  # noqa: BLE001  an index that raises is an unreadable sample
-        return {"error": error_said(error), "where": where_raised(error), "kind": type(error).__name__}
+        return {"error": error_text(error), "where": where_raised(error), "kind": type(error).__name__}
     try:
-        values = named(sample, whole)
+        values = named_values(sample, whole)
     except RefusedError as error:
         return {"error": str(error), "where": "", "kind": "refused"}
-    found = digests(values)
-    return {"values": values, "digests": found, "instead": _instead(opened, sample, found, whole)}
+    found = digest_values(values)
+    return {"values": values, "digests": found, "instead": _redirect_of(opened, sample, found, whole)}
 
 
-def _instead(opened: Opened, sample: Any, found: dict[str, int], whole: Sequence[str]) -> list[Any] | None:
+def _redirect_of(opened: OpenedDataset, sample: Any, found: dict[str, int], whole: Sequence[str]) -> list[Any] | None:
     """Return [index, whether of a dataset inside this one] of the sample that was passed on as the one asked for."""
     for detour in opened.detours[::-1]:  # the outermost call came to its end last
-        if detour.sample is sample or _same(detour.sample, found, whole):
+        if detour.sample is sample or _same_digests(detour.sample, found, whole):
             return [detour.index, detour.inner]
     return None
 
 
-def _same(answer: Any, found: dict[str, int], whole: Sequence[str]) -> bool:
+def _same_digests(answer: Any, found: dict[str, int], whole: Sequence[str]) -> bool:
     try:
-        return digests(named(answer, whole)) == found
+        return digest_values(named_values(answer, whole)) == found
     except RefusedError:
         return False
 
 
 def read(task: Task, beat: Beat) -> list[dict[str, Any]]:
-    """Return what the dataset says to each index of `items` (see `_ask`), asked in this order."""
-    opened = opened_here(task)
+    """Return what the dataset says to each index of `items` (see `_read_index`), asked in this order."""
+    opened = opened_dataset(task)
     answers = []
     for place, index in enumerate(task["items"]):
         beat(place)
-        answers.append({"index": index} | _ask(opened, index, task["whole"]))
+        answers.append({"index": index} | _read_index(opened, index, task["whole"]))
     return answers
 
 
@@ -328,21 +332,23 @@ def look(task: Task, beat: Beat) -> list[dict[str, Any]]:
         Per index, in the order asked: index, digests or error; values where they are wanted; drew: names of the global
         generators that were used.
     """
-    opened = opened_here(task)
-    asked = Asked(opened.dataset, opened.length, task["whole"], task["reseed"], task["twice"], frozenset(task["keep"]))
+    opened = opened_dataset(task)
+    asked = AuditRequest(
+        opened.dataset, opened.length, task["whole"], task["reseed"], task["twice"], frozenset(task["keep"])
+    )
     if not task["workers"]:
-        return list(_one_by_one(asked, task["items"], beat))
-    return list(_by_workers(asked, task, beat))
+        return list(_read_in_process(asked, task["items"], beat))
+    return list(_read_in_workers(asked, task, beat))
 
 
-def _one_by_one(asked: Asked, items: Sequence[int], beat: Beat) -> Iterator[dict[str, Any]]:
+def _read_in_process(asked: AuditRequest, items: Sequence[int], beat: Beat) -> Iterator[dict[str, Any]]:
     for place, index in enumerate(items):
         beat(place)
         yield asked[index]
 
 
 @dataclass(eq=False)
-class Asked:
+class AuditRequest:
     """The dataset as `look` asks it; what a worker process is given."""
 
     dataset: Any
@@ -357,12 +363,12 @@ class Asked:
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return index, drew, digests or error, and values where they are wanted."""
-        opened = Opened(self.dataset, self.length)
+        opened = OpenedDataset(self.dataset, self.length)
         for _ in range(2 if self.twice else 1):
             if self.reseed is not None:
                 seed_all(self.reseed * 1_000_003 + index)
             before = _states()
-            said = _ask(opened, index, self.whole)
+            said = _read_index(opened, index, self.whole)
         drew = [name for name, state in _states().items() if state != before.get(name, state)]
         if "error" in said:
             return {"index": index, "drew": drew, "error": said["error"]}
@@ -370,33 +376,33 @@ class Asked:
         return {"index": index, "drew": drew, "digests": said["digests"], **kept}
 
 
-def _by_workers(asked: Asked, task: Task, beat: Beat) -> Iterator[dict[str, Any]]:
+def _read_in_workers(asked: AuditRequest, task: Task, beat: Beat) -> Iterator[dict[str, Any]]:
     torch = sys.modules.get("torch")
-    answers = _pool(asked, task) if torch is None else _data_loader(asked, task)
+    answers = _read_by_processes(asked, task) if torch is None else _read_by_dataloader(asked, task)
     for place, said in enumerate(answers):
         beat(min(place + 1, len(task["items"]) - 1))
         yield said
 
 
-def _data_loader(asked: Asked, task: Task) -> Iterator[dict[str, Any]]:
+def _read_by_dataloader(asked: AuditRequest, task: Task) -> Iterator[dict[str, Any]]:
     from torch.utils.data import DataLoader  # noqa: PLC0415  the user's module has imported it already
 
     yield from DataLoader(
-        asked, batch_size=None, sampler=task["items"], num_workers=task["workers"], collate_fn=_as_it_is,
-        multiprocessing_context=task["start"], worker_init_fn=_in_worker,
+        asked, batch_size=None, sampler=task["items"], num_workers=task["workers"], collate_fn=_identity,
+        multiprocessing_context=task["start"], worker_init_fn=_init_worker,
     )  # fmt: skip
 
 
-def _as_it_is(said: Any) -> Any:
+def _identity(said: Any) -> Any:
     return said
 
 
-def _in_worker(number: int) -> None:
+def _init_worker(number: int) -> None:
     del number
     end_with_parent()
 
 
-def _pool(asked: Asked, task: Task) -> Iterator[dict[str, Any]]:
+def _read_by_processes(asked: AuditRequest, task: Task) -> Iterator[dict[str, Any]]:
     """Ask in plain worker processes, each its share of the indices, as a DataLoader of PyTorch would."""
     import multiprocessing  # noqa: PLC0415  for this one look only
 
@@ -404,7 +410,7 @@ def _pool(asked: Asked, task: Task) -> Iterator[dict[str, Any]]:
     pipes = [context.Pipe(duplex=False) for _ in range(count)]
     shares = [items[number::count] for number in range(count)]
     workers = [
-        context.Process(target=_work, args=(asked, share, sender), daemon=True)
+        context.Process(target=_serve_share, args=(asked, share, sender), daemon=True)
         for share, (_, sender) in zip(shares, pipes, strict=True)
     ]
     for worker in workers:
@@ -422,8 +428,8 @@ def _pool(asked: Asked, task: Task) -> Iterator[dict[str, Any]]:
         worker.join()
 
 
-def _work(asked: Asked, share: Sequence[int], sender: Any) -> None:
-    _in_worker(0)
+def _serve_share(asked: AuditRequest, share: Sequence[int], sender: Any) -> None:
+    _init_worker(0)
     for index in share:
         sender.send(asked[index])
 
@@ -437,13 +443,13 @@ def probe(task: Task, beat: Beat) -> dict[str, Any]:
     Returns:
         asked: [index, digests] of every answer; calls of one index are not next to one another.
     """
-    opened = opened_here(task)
+    opened = opened_dataset(task)
     items: list[int] = task["items"]
     found = []
     for _ in range(int(task["rounds"])):
         for place, index in enumerate(items):
             beat(place)
-            said = _ask(opened, index, task["whole"])
+            said = _read_index(opened, index, task["whole"])
             if "digests" in said:
                 found.append([index, said["digests"]])
     return {"asked": found}
@@ -451,7 +457,7 @@ def probe(task: Task, beat: Beat) -> dict[str, Any]:
 
 def beyond(task: Task, beat: Beat) -> dict[str, Any]:
     """Ask for the first index that does not exist; return kind and error, or the digests of what was served."""
-    opened = opened_here(task)
+    opened = opened_dataset(task)
     beat(0)
-    said = _ask(opened, opened.length, task["whole"])
+    said = _read_index(opened, opened.length, task["whole"])
     return {name: said[name] for name in ("digests", "error", "kind") if name in said}

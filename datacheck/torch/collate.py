@@ -39,7 +39,7 @@ class Row(dict[str, Any]):
 
 
 @dataclass(frozen=True, slots=True)
-class Ragged:
+class RaggedColumn:
     """A ragged field of a batch.
 
     Shapes:
@@ -58,7 +58,7 @@ class Ragged:
 
 
 @dataclass(frozen=True, slots=True)
-class Views:
+class ViewColumn:
     """A field of a batch that has not been copied.
 
     Args:
@@ -73,14 +73,14 @@ class Views:
         return self.arrays[i]
 
 
-Column: TypeAlias = torch.Tensor | Ragged | Views | list[Any]
+Column: TypeAlias = torch.Tensor | RaggedColumn | ViewColumn | list[Any]
 
 
 class Batch(MutableSequence[Row]):
     """A gathered batch that looks like a list of samples; rows are made when somebody looks.
 
     Args:
-        columns: the fields, in order: a tensor (samples, *item), `Ragged`, `Views`, or a list of texts or JSON values.
+        columns: the fields, in order: a tensor (samples, *item), `RaggedColumn`, `ViewColumn`, or a list of texts or JSON values.
         size: number of samples.
 
     Notes:
@@ -143,10 +143,12 @@ class Batch(MutableSequence[Row]):
 def _kind(column: Column) -> Kind:
     if isinstance(column, list):
         return "object"
-    return "ragged" if isinstance(column, Ragged) or (isinstance(column, Views) and column.ragged) else "fixed"
+    return (
+        "ragged" if isinstance(column, RaggedColumn) or (isinstance(column, ViewColumn) and column.ragged) else "fixed"
+    )
 
 
-def interleaved(parts: Sequence[tuple[Array, Any]], size: int) -> Batch | None:
+def merge_batches(parts: Sequence[tuple[Array, Any]], size: int) -> Batch | None:
     """Return one gathered batch of several; None where they cannot be one, and have to be looked at row by row.
 
     Args:
@@ -157,15 +159,15 @@ def interleaved(parts: Sequence[tuple[Array, Any]], size: int) -> Batch | None:
     known = [(places, of) for places, of in columns if of is not None]
     if len(known) < len(parts) or not known:
         return None
-    whole = {name: _interleaved([(places, of[name]) for places, of in known], size) for name in known[0][1]}
+    whole = {name: _merge_columns([(places, of[name]) for places, of in known], size) for name in known[0][1]}
     found = {name: column for name, column in whole.items() if column is not None}
     return Batch(found, size) if len(found) == len(whole) else None
 
 
-def _interleaved(parts: Sequence[tuple[Array, Column]], size: int) -> Column | None:
+def _merge_columns(parts: Sequence[tuple[Array, Column]], size: int) -> Column | None:
     like = {(type(c), c.dtype, c.shape[1:]) for _, of in parts if isinstance(c := _values(of), torch.Tensor)}
     kinds = {_kind(of) for _, of in parts}
-    if len(kinds) > 1 or len(like) > 1 or any(isinstance(of, Views) for _, of in parts):
+    if len(kinds) > 1 or len(like) > 1 or any(isinstance(of, ViewColumn) for _, of in parts):
         return None
     if kinds == {"fixed"}:
         values = [_values(of) for _, of in parts]
@@ -177,11 +179,13 @@ def _interleaved(parts: Sequence[tuple[Array, Column]], size: int) -> Column | N
     for places, of in parts:
         for i, place in enumerate(places.tolist()):
             rows[place] = of[i]
-    return rows if kinds == {"object"} else Ragged(torch.cat(rows), np.cumsum([len(row) for row in rows]).tolist())
+    return (
+        rows if kinds == {"object"} else RaggedColumn(torch.cat(rows), np.cumsum([len(row) for row in rows]).tolist())
+    )
 
 
 def _values(column: Column) -> Any:
-    return column.values if isinstance(column, Ragged) else column
+    return column.values if isinstance(column, RaggedColumn) else column
 
 
 def collate_rows(batch: Sequence[Mapping[str, Any]], *, collate_fn_map: Any = None) -> dict[str, Any]:
@@ -192,7 +196,7 @@ def collate_rows(batch: Sequence[Mapping[str, Any]], *, collate_fn_map: Any = No
     """
     columns = batch.columns if isinstance(batch, Batch) else None
     if columns is not None:
-        return {name: _stacked(name, column) for name, column in columns.items()}
+        return {name: _stack_column(name, column) for name, column in columns.items()}
     kinds = getattr(batch[0], "kinds", {})
     registered = collate_fn_map or default_collate_fn_map
     stacked = {}
@@ -200,12 +204,12 @@ def collate_rows(batch: Sequence[Mapping[str, Any]], *, collate_fn_map: Any = No
         values = [row[name] for row in batch]
         with _refusing_mixed_forms(name, values):
             if kinds.get(name) == "object":
-                stacked[name] = _alike(values)
+                stacked[name] = _one_kind(values)
                 continue
             if kinds.get(name) == "ragged" and _have_rows(values) and len({_is_array(v) for v in values}) == 1:
-                _refuse(name, [len(value) for value in values])
+                _refuse_unequal(name, [len(value) for value in values])
             stacked[name] = (
-                _copied(values) if _are_views(values) else collate(_as_tensors(values), collate_fn_map=registered)
+                _stack_arrays(values) if _are_views(values) else collate(_as_tensors(values), collate_fn_map=registered)
             )
     return stacked
 
@@ -216,7 +220,7 @@ def _refusing_mixed_forms(name: str, values: Sequence[Any], *, rows: bool = Fals
     try:
         yield
     except (TypeError, ValueError, RuntimeError) as error:
-        forms = sorted({_form(value, rows=rows) for value in values})
+        forms = sorted({_value_form(value, rows=rows) for value in values})
         if isinstance(error, DatacheckError) or len(forms) == 1:
             raise
         msg = (
@@ -226,7 +230,7 @@ def _refusing_mixed_forms(name: str, values: Sequence[Any], *, rows: bool = Fals
         raise UsageError(msg) from error
 
 
-def _form(value: Any, *, rows: bool) -> str:
+def _value_form(value: Any, *, rows: bool) -> str:
     if not _is_array(value):
         return type(value).__name__
     shape = [*(["rows"] if rows and value.ndim else []), *value.shape[1 if rows else 0 :]]
@@ -237,7 +241,7 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, torch.Tensor | np.ndarray)
 
 
-def _alike(values: list[Any]) -> list[Any]:
+def _one_kind(values: list[Any]) -> list[Any]:
     """Return the values of a field that is not stacked: texts, or arrays that somebody made of all."""
     if len({_is_array(value) for value in values}) > 1:
         msg = "texts and arrays"
@@ -256,20 +260,20 @@ def _are_views(values: Sequence[Any]) -> bool:
     return all(isinstance(value, np.ndarray) and not value.flags.writeable for value in values)
 
 
-def _copied(arrays: Sequence[Array]) -> torch.Tensor:
+def _stack_arrays(arrays: Sequence[Array]) -> torch.Tensor:
     """Return read-only arrays stacked, without the warning of PyTorch, whose tensors are all writable."""
     return torch.from_numpy(np.stack(arrays))
 
 
-def _stacked(name: str, column: Column) -> Any:
-    if isinstance(column, Views):
+def _stack_column(name: str, column: Column) -> Any:
+    if isinstance(column, ViewColumn):
         if column.ragged:
-            _refuse(name, [len(array) for array in column.arrays])
-        return _copied(column.arrays)
-    if not isinstance(column, Ragged):
+            _refuse_unequal(name, [len(array) for array in column.arrays])
+        return _stack_arrays(column.arrays)
+    if not isinstance(column, RaggedColumn):
         return column
     lengths = _lengths(column.ends)
-    _refuse(name, lengths)
+    _refuse_unequal(name, lengths)
     return column.values.reshape(len(lengths), max(lengths, default=0), *column.values.shape[1:])
 
 
@@ -278,7 +282,7 @@ def _have_rows(values: Iterable[Any]) -> bool:
     return all(getattr(value, "ndim", 1) for value in values)
 
 
-def _refuse(name: str, lengths: list[int]) -> None:
+def _refuse_unequal(name: str, lengths: list[int]) -> None:
     if len(set(lengths)) > 1:
         msg = (
             f"{name} has {min(lengths)} to {max(lengths)} rows in this batch, so the default collate cannot stack it. "
@@ -307,10 +311,10 @@ def collate_ragged(batch: Sequence[Mapping[str, Any]], *, ragged: Sequence[str] 
         UsageError: the samples do not say which of their fields are ragged, or a field is called ``<name>_offset``.
     """
 
-    def join(name: str, column: Ragged) -> dict[str, Any]:
+    def join(name: str, column: RaggedColumn) -> dict[str, Any]:
         return {name: column.values, f"{name}_offset": torch.tensor(column.ends, dtype=torch.int64, device="cpu")}
 
-    return _with_ragged(batch, ragged, join)
+    return _collate_ragged_by(batch, ragged, join)
 
 
 def collate_pad(
@@ -332,7 +336,7 @@ def collate_pad(
             called ``<name>_mask``.
     """
 
-    def pad(name: str, column: Ragged) -> dict[str, Any]:
+    def pad(name: str, column: RaggedColumn) -> dict[str, Any]:
         lengths = torch.tensor(_lengths(column.ends), dtype=torch.int64, device="cpu")
         mask = torch.arange(int(lengths.max()), device="cpu") < lengths[:, None]
         try:
@@ -343,38 +347,40 @@ def collate_pad(
         padded[mask] = column.values
         return {name: padded, f"{name}_mask": mask}
 
-    return _with_ragged(batch, ragged, pad)
+    return _collate_ragged_by(batch, ragged, pad)
 
 
-def _with_ragged(
+def _collate_ragged_by(
     batch: Sequence[Mapping[str, Any]],
     ragged: Sequence[str] | None,
-    join: Callable[[str, Ragged], dict[str, Any]],
+    join: Callable[[str, RaggedColumn], dict[str, Any]],
 ) -> dict[str, Any]:
     if not len(batch) or not isinstance(batch[0], Mapping):
         msg = f"a batch of {len(batch)} {type(batch[0]).__name__ if len(batch) else 'samples'}; dicts are collated here"
         raise UsageError(msg)
     columns = batch.columns if isinstance(batch, Batch) else None
-    chosen = _ragged_of(batch, ragged, touched=columns is None)
+    chosen = _ragged_names(batch, ragged, touched=columns is None)
     whole: dict[str, Any] = {}
     for name in batch[0]:
         if name in chosen:
             column = columns[name] if columns is not None else None
-            if not isinstance(column, Ragged):
-                column = _joined(name, column.arrays if isinstance(column, Views) else [row[name] for row in batch])
+            if not isinstance(column, RaggedColumn):
+                column = _join_rows(
+                    name, column.arrays if isinstance(column, ViewColumn) else [row[name] for row in batch]
+                )
             made = join(name, column)
             if taken := next((each for each in made if each != name and each in batch[0]), None):
                 msg = f"the field {taken} has the name of what is made of {name}. Leave one of them out or rename it."
                 raise UsageError(msg)
             whole |= made
         elif columns is not None:
-            whole[name] = _stacked(name, columns[name])
+            whole[name] = _stack_column(name, columns[name])
         else:
             whole |= collate_rows([Row({name: row[name]}, getattr(row, "kinds", None)) for row in batch])
     return whole
 
 
-def _ragged_of(batch: Sequence[Mapping[str, Any]], said: Sequence[str] | None, *, touched: bool) -> set[str]:
+def _ragged_names(batch: Sequence[Mapping[str, Any]], said: Sequence[str] | None, *, touched: bool) -> set[str]:
     """Return which fields of samples are ragged: those that are named, or else that the samples themselves name."""
     if said is not None:
         if wrong := set(said) - set(batch[0]):
@@ -392,20 +398,22 @@ def _ragged_of(batch: Sequence[Mapping[str, Any]], said: Sequence[str] | None, *
     return {name for name in named if not touched or _have_rows(row[name] for row in batch)}
 
 
-def _joined(name: str, values: Sequence[Any]) -> Ragged:
+def _join_rows(name: str, values: Sequence[Any]) -> RaggedColumn:
     with _refusing_mixed_forms(name, values, rows=True):
         return _ragged_rows(name, values)
 
 
-def _ragged_rows(name: str, values: Sequence[Any]) -> Ragged:
+def _ragged_rows(name: str, values: Sequence[Any]) -> RaggedColumn:
     if values and _are_views(values):
-        return Ragged(torch.from_numpy(np.concatenate(values)), np.cumsum([len(value) for value in values]).tolist())
+        return RaggedColumn(
+            torch.from_numpy(np.concatenate(values)), np.cumsum([len(value) for value in values]).tolist()
+        )
     tensors = [torch.as_tensor(value) for value in _as_tensors(values)]
     if not _have_rows(tensors):
         msg = f"{name}: a sample has one number there, and no rows. Leave it out of ragged="
         raise UsageError(msg)
     ends = torch.tensor([len(tensor) for tensor in tensors]).cumsum(0)
-    return Ragged(torch.cat(tensors), ends.tolist())
+    return RaggedColumn(torch.cat(tensors), ends.tolist())
 
 
 default_collate_fn_map[Row] = collate_rows

@@ -17,25 +17,29 @@ from datacheck.model.sample import Origin, Piece, stack
 from datacheck.model.table import CHECKED, Table, concatenate
 from datacheck.rules import rules_for
 from datacheck.rules.engine import judge
-from datacheck.rules.measurement import Bench
-from datacheck.rules.selection import Choice, choose_rules, measures_of, of_samples, served
+from datacheck.rules.measurement import MeasurementRunner
+from datacheck.rules.selection import Choice, choose_rules, for_loader, measures_of, served
 from datacheck.runtime.hashing import shortened
 from datacheck.schema.load import load_schema
 from datacheck.schema.model import ANY, Schema
 from datacheck.tokenization import Tokenizer
 from datacheck.torch.order import whole_number
-from datacheck.torch.served import RefusedError, Values, by_place, is_empty, is_of_windows, samples_of
+from datacheck.torch.served import RefusedError, Values, has_windows, is_empty, name_places, samples_of
 
 _UNREADABLE, _EMPTY, _MISSING, _CONTRACT = "DC101", "DC103", "DC121", "DC905"
-_OF_EPISODES = frozenset({"DC501"})  # a window is shorter than an episode may be
+_EPISODE_RULES = frozenset({"DC501"})  # a window is shorter than an episode may be
 _LISTED = 8
 _KEY_BYTES = 200  # of a sample's id, which each fault repeats on all ranks
-_EVEN = "Give every rank equally many full batches: batch_sampler=datacheck.torch.Sampler(...), or drop_last=True."
-_MEND = "Mend the loader or the data that it reads (datacheck scan --loader), or let ResamplingDataset replace samples."
-_NEED_NOT = " Where batches hold only some of the schema's fields: guard(..., fields=[...])."
+_EVEN_BATCHES_FIX = (
+    "Give every rank equally many full batches: batch_sampler=datacheck.torch.Sampler(...), or drop_last=True."
+)
+_LOADER_FIX = (
+    "Mend the loader or the data that it reads (datacheck scan --loader), or let ResamplingDataset replace samples."
+)
+_FIELDS_HINT = " Where batches hold only some of the schema's fields: guard(..., fields=[...])."
 
 
-class Fault(NamedTuple):
+class BatchFault(NamedTuple):
     """What is wrong with a batch of one rank: the rule's code, words, and the samples' places in it."""
 
     code: str
@@ -67,7 +71,7 @@ def guard(
         Every batch is looked at for being there and not empty. Iterating raises `BatchError`, see `Guard.__iter__`.
         Rules over a dataset, a group or a pair, and those that allow some samples to fail, need more than a batch.
     """
-    return Guard(loader, Judge(schema, fields, split), first, every, group)
+    return Guard(loader, BatchJudge(schema, fields, split), first, every, group)
 
 
 class Guard:
@@ -83,7 +87,7 @@ class Guard:
         batches: how many were served, over all epochs; it is the number of the next one.
     """
 
-    def __init__(self, loader: Iterable[Any], judge: Judge, first: int, every: int, group: Any = None) -> None:
+    def __init__(self, loader: Iterable[Any], judge: BatchJudge, first: int, every: int, group: Any = None) -> None:
         self._loader, self._judge, self._group = loader, judge, group
         self._first, self._every = whole_number("first", first), whole_number("every", every, 1)
         self.batches = 0
@@ -113,10 +117,13 @@ class Guard:
             except StopIteration:
                 ended = True
             except Exception as error:  # noqa: BLE001  whatever a user's loader raises, the other ranks wait for a word
-                faults, cause = [Fault(_UNREADABLE, f"the loader raised {_said(error)}", fix=_MEND)], error
+                faults, cause = (
+                    [BatchFault(_UNREADABLE, f"the loader raised {_error_text(error)}", fix=_LOADER_FIX)],
+                    error,
+                )
             if held:
                 faults = self._faults(held[0])
-            if message := self._agreed(faults, ended=ended):
+            if message := self._agreed_message(faults, ended=ended):
                 del source, held  # a traceback keeps this frame: let go of batch, threads and workers
                 raise BatchError(message) from cause
             if ended:
@@ -124,16 +131,16 @@ class Guard:
             self.batches += 1
             yield held.pop()  # nothing here refers to what the loop has
 
-    def _faults(self, batch: Any) -> list[Fault]:
+    def _faults(self, batch: Any) -> list[BatchFault]:
         try:
-            if self._judge.finds_none(batch):
-                return [Fault(_EMPTY, "the batch has no samples", fix=_EVEN)]
+            if self._judge.has_no_samples(batch):
+                return [BatchFault(_EMPTY, "the batch has no samples", fix=_EVEN_BATCHES_FIX)]
             since = self.batches - self._first
             return self._judge(batch) if since < 0 or since % self._every == 0 else []
         except Exception as error:  # noqa: BLE001  as above: no rank may raise alone
-            return [Fault(_UNREADABLE, f"the batch could not be judged: {_said(error)}")]
+            return [BatchFault(_UNREADABLE, f"the batch could not be judged: {_error_text(error)}")]
 
-    def _agreed(self, faults: list[Fault], *, ended: bool) -> str:
+    def _agreed_message(self, faults: list[BatchFault], *, ended: bool) -> str:
         """Return what all ranks say of a batch, "" where nothing is wrong; every rank returns the same.
 
         Raises:
@@ -143,15 +150,15 @@ class Guard:
         if not running or distributed.get_world_size(self._group) <= 1:  # -1: a rank outside of the group
             return _message(self.batches, {distributed.get_rank() if running else 0: (faults, ended)})
         try:
-            return _message(self.batches, self._exchanged(faults, ended=ended))
+            return _message(self.batches, self._exchange_faults(faults, ended=ended))
         except RuntimeError as error:
             msg = f"batch {self.batches}: another rank has ended or does not answer; look at its own error ({error})"
             raise BatchError(msg) from error
 
-    def _exchanged(self, faults: list[Fault], *, ended: bool) -> dict[int, Any]:
+    def _exchange_faults(self, faults: list[BatchFault], *, ended: bool) -> dict[int, Any]:
         """Return what each rank says, nothing where all is well."""
         if self._group is None:
-            self._group = distributed.new_group(backend="gloo", timeout=_limit())
+            self._group = distributed.new_group(backend="gloo", timeout=_group_timeout())
         word = torch.tensor([bool(faults), ended, not ended], dtype=torch.uint8)
         distributed.all_reduce(word, distributed.ReduceOp.MAX, group=self._group)
         wrong, some, others = word.tolist()
@@ -162,7 +169,7 @@ class Guard:
         return dict(zip(distributed.get_process_group_ranks(self._group), said, strict=True))
 
 
-def _limit() -> timedelta | None:
+def _group_timeout() -> timedelta | None:
     """Return the time limit of the process group, which a new group would not have; None where it cannot be told."""
     world = distributed.group.WORLD
     try:
@@ -172,7 +179,7 @@ def _limit() -> timedelta | None:
     return limit
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Return an error in words; of one with a traceback in them, as a DataLoader's workers send, the ends."""
     text = str(error).strip()
     if "Traceback (most recent call last)" in text:
@@ -181,21 +188,23 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {text}"
 
 
-def _message(number: int, said: Mapping[int, tuple[Sequence[Fault], bool]]) -> str:
+def _message(number: int, said: Mapping[int, tuple[Sequence[BatchFault], bool]]) -> str:
     lines = [line for rank, (faults, _) in said.items() for fault in faults for line in _lines(rank, fault)]
     ended = [rank for rank, (_, end) in said.items() if end]
     if 0 < len(ended) < len(said):
         more = next(rank for rank in said if rank not in ended)
         for rank in ended:
-            lines += _lines(rank, Fault(_CONTRACT, f"its loader has ended, that of rank {more} has not", fix=_EVEN))
+            lines += _lines(
+                rank, BatchFault(_CONTRACT, f"its loader has ended, that of rank {more} has not", fix=_EVEN_BATCHES_FIX)
+            )
     return f"batch {number} is wrong:\n" + "\n".join(lines) if lines else ""
 
 
-def _lines(rank: int, fault: Fault) -> Iterator[str]:
+def _lines(rank: int, fault: BatchFault) -> Iterator[str]:
     where = "batch"
     if fault.samples:
-        where = f"sample{'s' if len(fault.samples) > 1 else ''} {_listed(fault.samples)}"
-        where += f" ({_listed(fault.keys)})" if fault.keys else ""
+        where = f"sample{'s' if len(fault.samples) > 1 else ''} {_join_limited(fault.samples)}"
+        where += f" ({_join_limited(fault.keys)})" if fault.keys else ""
     yield f"  rank {rank}, {where}: {fault.code} {fault.words}"
     if fault.cause:
         yield f"    cause: {fault.cause}"
@@ -203,7 +212,7 @@ def _lines(rank: int, fault: Fault) -> Iterator[str]:
         yield f"    fix: {fault.fix}"
 
 
-def _listed(words: Sequence[Any]) -> str:
+def _join_limited(words: Sequence[Any]) -> str:
     rest = len(words) - _LISTED
     return ", ".join(map(str, words[:_LISTED])) + (f" and {rest:,} more" if rest > 0 else "")
 
@@ -211,7 +220,7 @@ def _listed(words: Sequence[Any]) -> str:
 # ------------------------------------------------------------------------------------------ judging
 
 
-class Judge:
+class BatchJudge:
     """Says what is wrong with a batch.
 
     Args:
@@ -226,8 +235,8 @@ class Judge:
 
     def __init__(self, schema: Schema | str | Path, fields: Sequence[str] | None, split: str) -> None:
         given = schema if isinstance(schema, Schema) else load_schema(schema)
-        promised = _holding(served(given).for_split(split), fields)
-        self._choices = [c for c in map(of_samples, choose_rules(promised, rules_for(promised))) if _fits(c)]
+        promised = _with_expected_fields(served(given).for_split(split), fields)
+        self._choices = [c for c in map(for_loader, choose_rules(promised, rules_for(promised))) if _is_sample_rule(c)]
         _check_tokenizer(promised, self._choices)
         # the choices waive; of the schema `judge` would say that a waiver is stale which no sample of a batch needs
         bare = {code: settings.model_copy(update={"ignore": ()}) for code, settings in promised.rules.items()}
@@ -237,41 +246,41 @@ class Judge:
         self._id = next((name for name, _ in promised.of_role("id")), "")
         self._steps = {name for name, spec in promised.stored.items() if spec.shape and spec.ragged is None}
 
-    def finds_none(self, batch: Any) -> bool:
+    def has_no_samples(self, batch: Any) -> bool:
         """Tell whether the batch has no samples."""
-        return is_empty(by_place(batch, self._at))
+        return is_empty(name_places(batch, self._at))
 
-    def __call__(self, batch: Any) -> list[Fault]:
+    def __call__(self, batch: Any) -> list[BatchFault]:
         """Return what is wrong with it, worst first."""
-        batch = by_place(batch, self._at)
+        batch = name_places(batch, self._at)
         try:
             samples = samples_of(batch, self._at, self._steps, rest=self._rest)
-            windows = is_of_windows(batch)
+            windows = has_windows(batch)
         except RefusedError as error:
-            return [Fault(_UNREADABLE, str(error), fix=_MEND)]
-        choices = [c for c in self._choices if not (windows and c.rule.code in _OF_EPISODES)]
-        bench = Bench(self._schema, measures_of(choices))
-        table = _measured(bench, samples, self._id)
+            return [BatchFault(_UNREADABLE, str(error), fix=_LOADER_FIX)]
+        choices = [c for c in self._choices if not (windows and c.rule.code in _EPISODE_RULES)]
+        bench = MeasurementRunner(self._schema, measures_of(choices))
+        table = _measure_samples(bench, samples, self._id)
         found = judge(table, self._schema, choices, crashes=list(bench.crashes.values()))
         faults = [self._fault(finding, table) for finding in found.findings if finding.severity is Severity.ERROR]
         for crash in found.crashes:
             last = crash["traceback"].strip().splitlines()[-1]
-            faults.append(Fault(crash["rule"], f"could not look at {crash['at']}: {last}"))
+            faults.append(BatchFault(crash["rule"], f"could not look at {crash['at']}: {last}"))
         return faults
 
-    def _fault(self, finding: Finding, table: Table) -> Fault:
+    def _fault(self, finding: Finding, table: Table) -> BatchFault:
         rows = sorted(finding.rows.tolist(), key=lambda row: int(table.inner[row]))
         about = f"{', '.join(finding.fields)}: " if finding.fields else ""
         cause = "" if finding.cause is None or finding.cause.text in finding.message else finding.cause.text
-        fix = finding.fix + _NEED_NOT if finding.code == _MISSING else finding.fix
+        fix = finding.fix + _FIELDS_HINT if finding.code == _MISSING else finding.fix
         keys = tuple(table.keys[row] for row in rows)
-        return Fault(
+        return BatchFault(
             finding.code, f"{finding.name}: {about}{finding.message}", cause, fix,
             tuple(int(table.inner[row]) for row in rows), () if all(key.startswith("#") for key in keys) else keys,
         )  # fmt: skip
 
 
-def _fits(choice: Choice) -> bool:
+def _is_sample_rule(choice: Choice) -> bool:
     return choice.verdict is None and choice.rule.level is Level.SAMPLE and not choice.settings.allow
 
 
@@ -290,7 +299,7 @@ def _check_tokenizer(schema: Schema, choices: Sequence[Choice]) -> None:
         raise UsageError(msg) from error
 
 
-def _holding(schema: Schema, fields: Collection[str] | None) -> Schema:
+def _with_expected_fields(schema: Schema, fields: Collection[str] | None) -> Schema:
     """Return the schema in which other fields than these are optional."""
     if fields is None:
         return schema
@@ -305,15 +314,15 @@ def _holding(schema: Schema, fields: Collection[str] | None) -> Schema:
     return schema.model_copy(update={"fields": given})
 
 
-def _key(value: Any, place: int) -> str:
+def _sample_key(value: Any, place: int) -> str:
     """Return a sample's id where it has one, else its place in the batch."""
     if isinstance(value, np.ndarray) and value.size == 1:
         value = str(value.item())
     return shortened(value, _KEY_BYTES) if isinstance(value, str) and value else f"#{place}"
 
 
-def _measured(bench: Bench, samples: Sequence[Values], of: str) -> Table:
-    keys = [_key(sample.get(of), place) for place, sample in enumerate(samples)]
+def _measure_samples(bench: MeasurementRunner, samples: Sequence[Values], of: str) -> Table:
+    keys = [_sample_key(sample.get(of), place) for place, sample in enumerate(samples)]
     pieces = [
         Piece(key, values, Origin("batch", str(place)), facts={"id": key})
         for place, (key, values) in enumerate(zip(keys, samples, strict=True))

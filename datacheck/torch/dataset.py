@@ -14,20 +14,20 @@ from torch.utils.data import Dataset
 from datacheck.cache import Cache, Windows, open_cache, parsing
 from datacheck.cache.find import choose_cache
 from datacheck.cache.manifest import Verify
-from datacheck.cache.parsing import STEP_BYTES
+from datacheck.cache.parsing import STEP_OVERHEAD_BYTES
 from datacheck.cache.reader import Io
 from datacheck.cache.windows import WindowIndex
-from datacheck.errors import UsageError, spelled
+from datacheck.errors import UsageError, escape_controls
 from datacheck.runtime.hashing import digest_bytes, digest_value
-from datacheck.torch.collate import Batch, Column, Ragged, Row, Views, collate_rows
+from datacheck.torch.collate import Batch, Column, RaggedColumn, Row, ViewColumn, collate_rows
 from datacheck.torch.order import MAX_SEED, items_of, whole_number
-from datacheck.torch.prefetch import Buffers, Memory, in_parts
+from datacheck.torch.prefetch import Buffers, Memory, parallel_copy
 from datacheck.torch.resampling import Attempts, Budget, Items, Policy, budget_of, takes_random
 from datacheck.torch.sampler import Sampler, SharedEpoch
 
 Array = np.ndarray[Any, Any]
 
-_OF_A_PROCESS = {"cache", "windows", "_by_rows", "_items", "_attempts", "_buffers"}  # made anew where a dataset arrives
+_PER_PROCESS = {"cache", "windows", "_by_rows", "_items", "_attempts", "_buffers"}  # made anew where a dataset arrives
 
 
 class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
@@ -90,7 +90,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         budget: Budget | None = None,
         copy: bool = True,
     ) -> None:
-        _check_asked(fields, transform, windows)
+        _check_options(fields, transform, windows)
         self._path = choose_cache(path, split)
         self._transform, self._policy, self._windows_asked = transform, on_invalid, windows
         self._copy = copy
@@ -134,10 +134,10 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         return self._length
 
     def __repr__(self) -> str:
-        return spelled(f"<CachedDataset {self._path}: {len(self):,} items of {', '.join(self.fields)}>")
+        return escape_controls(f"<CachedDataset {self._path}: {len(self):,} items of {', '.join(self.fields)}>")
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in self.__dict__.items() if name not in _OF_A_PROCESS}
+        state = {name: value for name, value in self.__dict__.items() if name not in _PER_PROCESS}
         return state | {"_verify": "touch" if self._verify == "full" else self._verify}
 
     @cached_property
@@ -304,7 +304,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         if windows is None:
             return 0
         own = [(name, spec) for name in self.fields if (spec := self.cache.fields[name]).dim == windows.dim]
-        steps = ((windows.offsets(name), spec.item_bytes + STEP_BYTES) for name, spec in own)
+        steps = ((windows.offsets(name), spec.item_bytes + STEP_OVERHEAD_BYTES) for name, spec in own)
         return sum((1 if offsets is None else len(offsets)) * size for offsets, size in steps)
 
     def _check_windows(self, count: int) -> None:
@@ -327,19 +327,19 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             if spec.kind != "array":
                 columns[name] = cache.texts(name, samples)
             elif not self._copy and len(items) and (windows is None or spec.dim != windows.dim):
-                columns[name] = Views([cache.view(name, i) for i in samples.tolist()], spec.dim is not None)
+                columns[name] = ViewColumn([cache.view(name, i) for i in samples.tolist()], spec.dim is not None)
             elif spec.dim is None:
                 columns[name] = out = memory(name, (len(items), *spec.item), spec.dtype)
-                in_parts(partial(self._fixed, name, samples, out.numpy()), len(items), out.nbytes, apart=apart)
+                parallel_copy(partial(self._fixed, name, samples, out.numpy()), len(items), out.nbytes, apart=apart)
             elif windows is not None and spec.dim == windows.dim:
                 columns |= self._window(name, windows, items, memory, apart=apart)
             else:
                 ends = np.cumsum(cache.lengths(spec.dim, samples)).tolist()
                 out = memory(name, (ends[-1] if ends else 0, *spec.item), spec.dtype)
-                in_parts(
+                parallel_copy(
                     partial(self._ragged, name, samples, [0, *ends], out.numpy()), len(items), out.nbytes, apart=apart
                 )
-                columns[name] = Ragged(out, ends)
+                columns[name] = RaggedColumn(out, ends)
             present = cache.present(name, samples) if spec.optional else None
             if present is not None:
                 columns[f"{name}_is_present"] = torch.from_numpy(present)
@@ -364,7 +364,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             part = slice(first, stop)
             self.cache.gather_steps(name, samples[part], at[part], asked, windows.fill, whole[part])
 
-        in_parts(copy, len(items), out.nbytes, apart=apart)
+        parallel_copy(copy, len(items), out.nbytes, apart=apart)
         if offsets is None:
             return {name: out[:, 0]}
         steps = at[:, None] + offsets
@@ -372,7 +372,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         return {name: out, f"{name}_is_pad": torch.from_numpy(is_pad)}
 
 
-def _check_asked(fields: Any, transform: Any, windows: Any) -> None:
+def _check_options(fields: Any, transform: Any, windows: Any) -> None:
     for name, value, right, wanted in (
         ("fields", fields, not isinstance(fields, str), "a list of names"),
         ("transform", transform, transform is None or callable(transform), "a function of a sample"),

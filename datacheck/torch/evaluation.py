@@ -14,7 +14,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from datacheck.errors import IncompleteError
 from datacheck.torch.order import MAX_ITEMS, whole_number
-from datacheck.torch.sampler import placed, refuse_second_sharding
+from datacheck.torch.sampler import rank_and_world, refuse_second_sharding
 
 Array = np.ndarray[Any, Any]
 
@@ -39,7 +39,7 @@ class EvalSampler(DistributedSampler[int]):  # type: ignore[misc]  # torch is un
 
     def __init__(self, dataset: Sized | int, *, rank: int | None = None, world_size: int | None = None) -> None:
         size = whole_number("dataset", len(dataset) if isinstance(dataset, Sized) else dataset, most=MAX_ITEMS)
-        rank, self._ranks = placed(rank, world_size)
+        rank, self._ranks = rank_and_world(rank, world_size)
         self._mine = range(size * rank // self._ranks, size * (rank + 1) // self._ranks)
 
     def __iter__(self) -> Iterator[int]:
@@ -67,7 +67,7 @@ def gather(samples: Mapping[int, Any] | Iterable[tuple[int, Any]], size: int, *,
         Every rank calls it, also one without results. Ranks may have any number of them, of any size. NCCL sends
         from the memory of the current device: call ``torch.cuda.set_device`` before.
     """
-    sent = _packed(samples, size)
+    sent = _payload(samples, size)
     running = distributed.is_available() and distributed.is_initialized()
     everyone: list[Any] = [sent]
     if running and distributed.get_world_size(group) > 1:
@@ -87,7 +87,7 @@ def gather(samples: Mapping[int, Any] | Iterable[tuple[int, Any]], size: int, *,
     return results
 
 
-def _packed(samples: Mapping[int, Any] | Iterable[tuple[int, Any]], size: int) -> dict[str, Any]:
+def _payload(samples: Mapping[int, Any] | Iterable[tuple[int, Any]], size: int) -> dict[str, Any]:
     """Return what this rank sends; a failure is sent too, for the others already wait."""
     try:
         whole_number("size", size, most=MAX_ITEMS)
@@ -121,14 +121,14 @@ def _check(indices: list[Array], size: int) -> None:
     missing, doubled = np.flatnonzero(counts == 0), np.flatnonzero(counts > 1)
     if not (len(outside) or len(missing) or len(doubled)):
         return
-    found = [f"{len(missing):,} missing: {_listed(*_stretches(missing))}"] if len(missing) else []
+    found = [f"{len(missing):,} missing: {_join_limited(*_index_runs(missing))}"] if len(missing) else []
     if len(doubled):
         ranks = np.repeat(np.arange(len(indices)), [len(some) for some in indices])
         twice = [f"{i} (ranks {', '.join(map(str, ranks[every == i]))})" for i in doubled[:_LISTED].tolist()]
-        found.append(f"{len(doubled):,} doubled: {_listed(twice, len(doubled))}")
+        found.append(f"{len(doubled):,} doubled: {_join_limited(twice, len(doubled))}")
     if len(outside):
         words = [str(index) for index in outside[:_LISTED].tolist()]
-        found.append(f"{len(outside):,} outside the dataset: {_listed(words, len(outside))}")
+        found.append(f"{len(outside):,} outside the dataset: {_join_limited(words, len(outside))}")
     per_rank = ", ".join(f"{len(some):,}" for some in indices)
     msg = (
         f"results are not one per sample of {size:,}: {'; '.join(found)}. The ranks sent {per_rank}. "
@@ -137,7 +137,7 @@ def _check(indices: list[Array], size: int) -> None:
     raise IncompleteError(msg)
 
 
-def _stretches(numbers: Array) -> tuple[list[str], int]:
+def _index_runs(numbers: Array) -> tuple[list[str], int]:
     """Return the first runs of neighbours in words, and how many runs there are."""
     ends = np.append(np.flatnonzero(np.diff(numbers) != 1), len(numbers) - 1)
     starts = np.append(0, ends[:-1] + 1)
@@ -145,5 +145,5 @@ def _stretches(numbers: Array) -> tuple[list[str], int]:
     return [f"{first}" if first == last else f"{first} to {last}" for first, last in runs], len(ends)
 
 
-def _listed(words: list[str], count: int) -> str:
+def _join_limited(words: list[str], count: int) -> str:
     return ", ".join(words[:_LISTED]) + (f" and {count - _LISTED:,} more" if count > _LISTED else "")

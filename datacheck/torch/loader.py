@@ -20,14 +20,14 @@ from datacheck.errors import UsageError
 from datacheck.runtime.machine import usable_cpus
 from datacheck.torch.dataset import CachedDataset
 from datacheck.torch.order import whole_number
-from datacheck.torch.prefetch import Buffers, Make, Memory, made_ahead, pinned
-from datacheck.torch.sampler import Sampler, tell_epoch
+from datacheck.torch.prefetch import Buffers, Make, Memory, pinned, prefetch_batches
+from datacheck.torch.sampler import Sampler, set_dataset_epoch
 
 Collate = Callable[[Any], Any]
 
 
 @dataclass(eq=False)
-class _Pass:
+class _LoaderPass:
     """One way through the batches.
 
     Args:
@@ -43,13 +43,13 @@ class _Pass:
     closed: bool = False
 
 
-class _Batches:
+class _BatchIterator:
     """The iterator of a pass; it counts what the loop has had."""
 
-    def __init__(self, batches: Generator[Any], of: _Pass) -> None:
+    def __init__(self, batches: Generator[Any], of: _LoaderPass) -> None:
         self._batches, self._of = batches, of
 
-    def __iter__(self) -> _Batches:
+    def __iter__(self) -> _BatchIterator:
         return self
 
     def __next__(self) -> Any:
@@ -126,8 +126,8 @@ class CachedLoader:
         self._ahead = whole_number("ahead", 2 if ahead is None else ahead, 1, 1024)
         self._device = _device(device)
         self._buffers = Buffers(spare=self._ahead + 2)
-        self._pass = _Pass(self._begun())
-        self._passes: set[ref[_Batches]] = set()  # no WeakSet: a Ctrl-C that comes while it forgets is lost
+        self._pass = _LoaderPass(self._begun())
+        self._passes: set[ref[_BatchIterator]] = set()  # no WeakSet: a Ctrl-C that comes while it forgets is lost
 
     def __len__(self) -> int:
         length: int = len(self.batch_sampler)  # type: ignore[arg-type]  # TypeError where it has none, as a DataLoader's
@@ -143,26 +143,26 @@ class CachedLoader:
         sampler = self.batch_sampler
         known = type(sampler) is Sampler or isinstance(sampler, list | tuple)  # others may follow the loop
         several = self._several and known
-        before, indices, of = self._begun(), iter(sampler), _Pass()
+        before, indices, of = self._begun(), iter(sampler), _LoaderPass()
         if before is not None and not known and self._begun() is before:  # its `__iter__` is a generator
             indices = self._beginning(indices, of)
         else:
             self._begin(of)
-        batches = made_ahead(self._maker(), indices, threads=self._threads, ahead=self._ahead, together=several)
+        batches = prefetch_batches(self._maker(), indices, threads=self._threads, ahead=self._ahead, together=several)
         if self._device is not None:
-            batches = _on_device(batches, self._device)
-        counted = _Batches(batches, of)
+            batches = _batches_on_device(batches, self._device)
+        counted = _BatchIterator(batches, of)
         self._passes.add(ref(counted, self._passes.discard))
         return counted
 
-    def _begin(self, of: _Pass) -> None:
+    def _begin(self, of: _LoaderPass) -> None:
         """Take the pass that the sampler has begun for the running one."""
         of.begun = self._begun()
         if callable(followed := getattr(self.batch_sampler, "followed", None)):  # also what hands on to a Sampler
             of.tell = followed()
         self._pass = of
 
-    def _beginning(self, indices: Iterator[Any], of: _Pass) -> Iterator[Any]:
+    def _beginning(self, indices: Iterator[Any], of: _LoaderPass) -> Iterator[Any]:
         """Yield indices of a pass that the sampler begins when it is asked for the first of them."""
         for number, asked in enumerate(indices):
             if not number:
@@ -189,9 +189,9 @@ class CachedLoader:
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the sampler and of the dataset, where they have one."""
         for one in (self.batch_sampler, self.dataset):
-            tell_epoch(one, epoch)
+            set_dataset_epoch(one, epoch)
         if self._pass.had and self._begun() is None:  # what says nothing of its passes begins one here
-            self._pass = _Pass(None)
+            self._pass = _LoaderPass(None)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the sampler's state after the batches that the loop has had; what was made ahead does not count.
@@ -211,7 +211,7 @@ class CachedLoader:
             UsageError: the sampler has no state, or it refuses this one.
         """
         self._stateful("load_state_dict")(state)
-        self._pass = _Pass(self._begun())
+        self._pass = _LoaderPass(self._begun())
 
     def _begun(self) -> Any:
         return getattr(self.batch_sampler, "begun", None)
@@ -262,31 +262,31 @@ def _device(device: str | torch.device | None) -> torch.device | None:
     return torch.device("cuda", torch.cuda.current_device() if asked.index is None else asked.index)
 
 
-def _on_device(batches: Generator[Any], device: torch.device) -> Generator[Any]:
+def _batches_on_device(batches: Generator[Any], device: torch.device) -> Generator[Any]:
     """Yield batches on `device`; the next is being copied when one is yielded."""
     stream = torch.cuda.Stream(device)
     next_one: tuple[Any, torch.cuda.Event] | None = None
     try:
         for batch in batches:
-            last, next_one = next_one, _copied(batch, device, stream)
+            last, next_one = next_one, _copy_to_device(batch, device, stream)
             if last is not None:
-                yield _ready(*last, device)
+                yield _wait_for_copy(*last, device)
         if next_one is not None:
-            yield _ready(*next_one, device)
+            yield _wait_for_copy(*next_one, device)
     finally:
         batches.close()
 
 
-def _copied(batch: Any, device: torch.device, stream: torch.cuda.Stream) -> tuple[Any, torch.cuda.Event]:
+def _copy_to_device(batch: Any, device: torch.device, stream: torch.cuda.Stream) -> tuple[Any, torch.cuda.Event]:
     def move(tensor: torch.Tensor) -> torch.Tensor:
         source = tensor if tensor.is_pinned() else tensor.pin_memory()
         return source.to(device, non_blocking=True)
 
     with torch.cuda.stream(stream):
-        return _mapped(batch, move), stream.record_event()
+        return _map_tensors(batch, move), stream.record_event()
 
 
-def _ready(batch: Any, copied: torch.cuda.Event, device: torch.device) -> Any:
+def _wait_for_copy(batch: Any, copied: torch.cuda.Event, device: torch.device) -> Any:
     """Let the loop's stream wait for the copy, and its memory for the loop's stream."""
     current = torch.cuda.current_stream(device)
     current.wait_event(copied)
@@ -295,23 +295,23 @@ def _ready(batch: Any, copied: torch.cuda.Event, device: torch.device) -> Any:
         tensor.record_stream(current)
         return tensor
 
-    return _mapped(batch, used)
+    return _map_tensors(batch, used)
 
 
-def _mapped(batch: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def _map_tensors(batch: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Return a batch with each tensor changed, in dicts, lists and tuples at any depth."""
     if isinstance(batch, torch.Tensor):
         return change(batch)
     if isinstance(batch, Mapping):
-        return {name: _mapped(value, change) for name, value in batch.items()}
+        return {name: _map_tensors(value, change) for name, value in batch.items()}
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(_mapped(value, change) for value in batch))
+        return type(batch)(*(_map_tensors(value, change) for value in batch))
     if isinstance(batch, list | tuple):
-        return type(batch)(_mapped(value, change) for value in batch)
+        return type(batch)(_map_tensors(value, change) for value in batch)
     return batch
 
 
-class _Flag:
+class _LockFreeEvent:
     """An event without a lock: one process sets it, the others only look.
 
     Args:
@@ -351,5 +351,5 @@ def worker_context(start: str | None = None) -> Any:
         msg = f"start={start!r} is no way to start processes here: {', '.join(allowed)}"
         raise UsageError(msg)
     context: Any = copy.copy(multiprocessing.get_context(method))
-    context.Event = partial(_Flag, context)
+    context.Event = partial(_LockFreeEvent, context)
     return context

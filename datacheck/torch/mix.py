@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from datacheck.errors import UsageError
 from datacheck.runtime.hashing import digest_value
-from datacheck.torch.collate import interleaved
+from datacheck.torch.collate import merge_batches
 from datacheck.torch.order import (
     MAX_ITEMS,
     MAX_SEED,
@@ -21,10 +21,10 @@ from datacheck.torch.order import (
     items_of,
     length_of,
     pack,
-    permuted,
+    permute,
     whole_number,
 )  # fmt: skip
-from datacheck.torch.sampler import SharedEpoch, tell_epoch
+from datacheck.torch.sampler import SharedEpoch, set_dataset_epoch
 
 Stop = Literal["first_exhausted", "all_exhausted"]
 
@@ -85,7 +85,7 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
         """Set the epoch of plain indices, in all workers and all datasets; call it before each epoch."""
         self._epoch.set(epoch)
         for dataset in self.datasets:
-            tell_epoch(dataset, epoch)
+            set_dataset_epoch(dataset, epoch)
 
     @property
     def fingerprint(self) -> str:
@@ -106,7 +106,7 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
         return epochs, of, found
 
     def _placed(self, epoch: int, items: Array) -> tuple[Array, Array]:
-        places = permuted(items, len(self), (self._seed, epoch, MIX, 0))
+        places = permute(items, len(self), (self._seed, epoch, MIX, 0))
         of = np.searchsorted(self._ends, places, side="right")
         found = np.empty_like(items)
         for number in np.unique(of).tolist():
@@ -116,7 +116,7 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
             for again in np.unique(rounds).tolist():  # each round is in an order of its own
                 at = np.flatnonzero(rounds == again)
                 key = (self._seed, epoch, MIX + 1 + number, again)
-                found[here[at]] = permuted(within[at], self._lengths[number], key)
+                found[here[at]] = permute(within[at], self._lengths[number], key)
         return of, found
 
     def __getitem__(self, index: Any) -> Any:
@@ -137,9 +137,9 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
             for epoch in np.unique(epochs[of == number]).tolist():
                 here = np.flatnonzero((of == number) & (epochs == epoch))
                 asked = pack(epoch, items[here]) if getattr(dataset, "decodes_epoch", False) else items[here]
-                parts.append((here, _asked(dataset, asked.tolist())))
+                parts.append((here, _fetch_items(dataset, asked.tolist())))
         self._check_fields([(int(of[here[0]]), samples[0]) for here, samples in parts])
-        whole = interleaved(parts, len(items))
+        whole = merge_batches(parts, len(items))
         if whole is not None:
             return whole
         rows: list[Any] = [None] * len(items)
@@ -161,7 +161,7 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
                 raise UsageError(msg)
 
 
-def _asked(dataset: Any, indices: list[int]) -> Any:
+def _fetch_items(dataset: Any, indices: list[int]) -> Any:
     gather = getattr(dataset, "__getitems__", None)
     return [dataset[index] for index in indices] if gather is None else gather(indices)
 

@@ -111,12 +111,12 @@ def fingerprint_of(dataset: Any) -> str:
 # ------------------------------------------------------------------------------------------ random numbers
 
 
-def _keys(key: Key, count: int) -> Array:
+def _random_words(key: Key, count: int) -> Array:
     """Return `count` words of 64 random bits that belong to `key`."""
     return np.array([xxhash.xxh3_64_intdigest(_KEY.pack(*key, number)) for number in range(count)], dtype=np.uint64)
 
 
-def _mixed(words: Array, key: Any) -> Array:
+def _mix_bits(words: Array, key: Any) -> Array:
     """Return 64 random bits that belong to each (word, key): the finalizer of SplitMix64."""
     words = words ^ key
     words = (words ^ (words >> _U(30))) * _U(0xBF58476D1CE4E5B9)
@@ -125,7 +125,7 @@ def _mixed(words: Array, key: Any) -> Array:
     return mixed
 
 
-def permuted(numbers: Array, n: int, key: Key) -> Array:
+def permute(numbers: Array, n: int, key: Key) -> Array:
     """Return each of `numbers` under the permutation of [0, n) that belongs to `key`.
 
     Shapes:
@@ -142,14 +142,14 @@ def permuted(numbers: Array, n: int, key: Key) -> Array:
     bits = (n - 1).bit_length()
     low = _U(bits // 2)
     masks = (_U((1 << (bits - bits // 2)) - 1), _U((1 << (bits // 2)) - 1))
-    keys = _keys(key, _ROUNDS)
+    keys = _random_words(key, _ROUNDS)
     words = numbers.astype(np.uint64)
     walking = np.arange(len(words))
     while walking.size:
         upper, lower = words[walking] >> low, words[walking] & masks[1]
         for number in range(0, _ROUNDS, 2):
-            upper ^= _mixed(lower, keys[number]) & masks[0]
-            lower ^= _mixed(upper, keys[number + 1]) & masks[1]
+            upper ^= _mix_bits(lower, keys[number]) & masks[0]
+            lower ^= _mix_bits(upper, keys[number + 1]) & masks[1]
         words[walking] = found = upper << low | lower
         walking = walking[found >= n]
     return words.astype(np.int64)
@@ -225,28 +225,28 @@ class Order:
         """
         epoch = whole_number("epoch", epoch)
         if self._sums is not None:
-            return self._drawn(self._sums, epoch, positions)
+            return self._weighted_items(self._sums, epoch, positions)
         if not self.shuffle:
             return positions
         if self._starts is None:
-            return permuted(positions, self.n, (self.seed, epoch, _ITEMS, 0))
-        return self._blocked(self._starts, epoch, positions)
+            return permute(positions, self.n, (self.seed, epoch, _ITEMS, 0))
+        return self._block_shuffled(self._starts, epoch, positions)
 
-    def _drawn(self, sums: Array, epoch: int, positions: Array) -> Array:
-        first, second = _keys((self.seed, epoch, _DRAWS, 0), 2)
-        uniform = (_mixed(_mixed(positions.astype(np.uint64), first), second) >> _U(11)) * 2.0**-53
+    def _weighted_items(self, sums: Array, epoch: int, positions: Array) -> Array:
+        first, second = _random_words((self.seed, epoch, _DRAWS, 0), 2)
+        uniform = (_mix_bits(_mix_bits(positions.astype(np.uint64), first), second) >> _U(11)) * 2.0**-53
         # a product may be rounded up to the whole sum, where no item is
         drawn: Array = np.searchsorted(sums, np.minimum(uniform * sums[-1], np.nextafter(sums[-1], 0)), side="right")
         return drawn
 
-    def _blocked(self, starts: Array, epoch: int, positions: Array) -> Array:
+    def _block_shuffled(self, starts: Array, epoch: int, positions: Array) -> Array:
         last = self._last  # once: threads may share an order, each in its own epoch
         if last is None or last[0] != epoch:
-            blocks = permuted(np.arange(len(starts)), len(starts), (self.seed, epoch, _BLOCKS, 0))
+            blocks = permute(np.arange(len(starts)), len(starts), (self.seed, epoch, _BLOCKS, 0))
             last = self._last = (epoch, blocks, np.cumsum(np.diff(starts, append=self.n)[blocks]))
         _, blocks, ends = last
         # an epoch begins anywhere: otherwise the items of a short block would favour its end
-        first = int(permuted(np.zeros(1, np.int64), self.n, (self.seed, epoch, _BLOCKS, 1))[0])
+        first = int(permute(np.zeros(1, np.int64), self.n, (self.seed, epoch, _BLOCKS, 1))[0])
         positions = (positions + first) % self.n
         pool_ends = np.append(ends[self.pool - 1 : -1 : self.pool], self.n)
         pools = np.searchsorted(pool_ends, positions, side="right")
@@ -255,7 +255,7 @@ class Order:
             of = np.flatnonzero(pools == pool)
             start = int(pool_ends[pool - 1]) if pool else 0
             size = int(pool_ends[pool]) - start
-            places[of] = start + permuted(positions[of] - start, size, (self.seed, epoch, _POOLS, pool))
+            places[of] = start + permute(positions[of] - start, size, (self.seed, epoch, _POOLS, pool))
         slots = np.searchsorted(ends, places, side="right")
         before = np.where(slots > 0, ends[slots - 1], 0)
         items: Array = starts[blocks[slots]] + places - before

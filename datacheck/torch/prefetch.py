@@ -28,11 +28,11 @@ from datacheck.runtime.machine import usable_cpus
 Make = Callable[[Sequence[int]], Any]
 
 QUICK = 2e-4  # seconds; to hand a batch to a thread and back takes as long
-_TOGETHER = 16  # quick batches that a thread is given at once
-_REMEMBERED = 20  # quick batches that must follow slow ones, at least
+_MOST_BATCHES = 16  # quick batches that a thread is given at once
+_QUICK_AFTER_SLOW = 20  # quick batches that must follow slow ones, at least
 
 
-class _Pace:
+class _TaskSize:
     """How many batches a thread is given at once: more than one where they are made sooner than handed over.
 
     Args:
@@ -48,12 +48,12 @@ class _Pace:
         """Learn how long so many batches took a thread."""
         over = seconds - batches * QUICK
         if over > 0 and batches > 1:  # beside other threads they seemed quick
-            over = _REMEMBERED * QUICK
-        self._owed = min(_REMEMBERED * QUICK, max(0.0, self._owed + over))
+            over = _QUICK_AFTER_SLOW * QUICK
+        self._owed = min(_QUICK_AFTER_SLOW * QUICK, max(0.0, self._owed + over))
         self.together = 1 if self._owed else min(self._most, 2 * self.together)
 
 
-class _Line:
+class _IndexQueue:
     """The indices of a pass: some can be put back in front, and an error of theirs waits for its turn."""
 
     def __init__(self, indices: Iterator[Sequence[int]]) -> None:
@@ -85,7 +85,7 @@ class _Line:
 
 
 @dataclass(slots=True)
-class _Made:
+class _TaskResult:
     """What a thread has made of what it was given: batches, the error that ended it, how long it took, what is left."""
 
     batches: deque[Any]
@@ -99,7 +99,7 @@ class _Made:
         return len(self.batches) + (self.error is not None)
 
 
-def _made(make: Make, asked: Sequence[Sequence[int]]) -> _Made:
+def _run_task(make: Make, asked: Sequence[Sequence[int]]) -> _TaskResult:
     """Make batches; where they turn out to be slow, others shall make the rest."""
     begun, batches, error, seconds = perf_counter(), deque[Any](), None, 0.0
     try:
@@ -111,12 +111,12 @@ def _made(make: Make, asked: Sequence[Sequence[int]]) -> _Made:
     except BaseException as raised:  # noqa: BLE001  raised in its place, by the loop
         error = raised
     try:
-        return _Made(batches, error, perf_counter() - begun, asked[len(batches) :] if error is None else ())
+        return _TaskResult(batches, error, perf_counter() - begun, asked[len(batches) :] if error is None else ())
     finally:
         del error
 
 
-class _Threads:
+class _ThreadPool:
     """Threads that make batches; each is started when it is needed.
 
     Args:
@@ -133,9 +133,9 @@ class _Threads:
         self._tasks: SimpleQueue[Any] = SimpleQueue()
         self._threads: list[Thread] = []
 
-    def ask(self, asked: Sequence[Sequence[int]], beside: int) -> SimpleQueue[_Made]:
+    def submit(self, asked: Sequence[Sequence[int]], beside: int) -> SimpleQueue[_TaskResult]:
         """Let a thread make batches, beside so many that have others to make; return where what it made will be."""
-        answer: SimpleQueue[_Made] = SimpleQueue()
+        answer: SimpleQueue[_TaskResult] = SimpleQueue()
         self._tasks.put((asked, answer))
         if len(self._threads) <= min(beside, self._most - 1):
             dropped = ref(self, self._tasks.put)  # ends them, too, where an interrupt comes before `end`
@@ -169,9 +169,9 @@ class _Threads:
             _join(self._threads)
 
 
-def _work(make: Make, tasks: SimpleQueue[Any], _dropped: ref[_Threads]) -> None:
+def _work(make: Make, tasks: SimpleQueue[Any], _dropped: ref[_ThreadPool]) -> None:
     while isinstance(task := tasks.get(), tuple):
-        task[1].put(_made(make, task[0]))
+        task[1].put(_run_task(make, task[0]))
         del task
     tasks.put(task)  # for the next thread
 
@@ -202,12 +202,14 @@ os.register_at_fork(after_in_child=_STARTED.clear)
 
 # Its last key is the phase that the collector has told; no function of Python, in which a Ctrl-C that comes while it
 # works would be raised, and lost.
-_COLLECTOR = OrderedDict.fromkeys(["start", "stop"])
-_TOLD: Any = _COLLECTOR.move_to_end  # is given the phase and a dict that has entries: moves it to the end
-gc.callbacks.append(_TOLD)
+_COLLECTOR_PHASES = OrderedDict.fromkeys(["start", "stop"])
+_COLLECTOR_CALLBACK: Any = (
+    _COLLECTOR_PHASES.move_to_end
+)  # is given the phase and a dict that has entries: moves it to the end
+gc.callbacks.append(_COLLECTOR_CALLBACK)
 
 
-def made_ahead(
+def prefetch_batches(
     make: Make, indices: Iterator[Sequence[int]], *, threads: int, ahead: int, together: bool
 ) -> Generator[Any]:
     """Yield batches in the order of their indices, each made by one of the threads.
@@ -228,13 +230,13 @@ def made_ahead(
         anybody while the collector works: that does so in any thread at any time, also where a lock is held that one of
         these wants.
     """
-    line, waiting = _Line(indices), deque[SimpleQueue[_Made]]()
-    pace = _Pace(_TOGETHER if together else 1)
-    pool = _Threads(make, threads)
+    line, waiting = _IndexQueue(indices), deque[SimpleQueue[_TaskResult]]()
+    pace = _TaskSize(_MOST_BATCHES if together else 1)
+    pool = _ThreadPool(make, threads)
 
     def ask(most: int) -> None:
         while len(waiting) < (most if pace.together == 1 else 1) and (asked := line.draw(pace.together)):
-            waiting.append(pool.ask(asked, len(waiting)))
+            waiting.append(pool.submit(asked, len(waiting)))
 
     try:
         while True:
@@ -249,16 +251,16 @@ def made_ahead(
             ask(ahead)
             while made.batches:
                 yield made.batches.popleft()
-            _raised(made)
-        _raised(line)
+            _raise_error(made)
+        _raise_error(line)
     finally:
         waiting.clear()
         line.error = None
-        works = [*_COLLECTOR][-1] == "start"  # in one step: another thread may collect meanwhile
+        works = [*_COLLECTOR_PHASES][-1] == "start"  # in one step: another thread may collect meanwhile
         pool.end(wait=not works)
 
 
-def _raised(of: _Made | _Line) -> None:
+def _raise_error(of: _TaskResult | _IndexQueue) -> None:
     """Raise the error of a batch or of the indices, if there is one, and forget it: its traceback holds `of`."""
     error, of.error = of.error, None
     try:
@@ -271,12 +273,12 @@ def _raised(of: _Made | _Line) -> None:
 Array = np.ndarray[Any, Any]
 Memory: TypeAlias = Callable[[str, tuple[int, ...], str], torch.Tensor]
 
-_LEAST = 1 << 18  # bytes; below, malloc has them at hand
-_ROOM = 1.125  # ragged batches differ: the next is a little larger
-_KEPT = 1 << 25  # bytes of a field, however many batches that is
+_MIN_POOLED_BYTES = 1 << 18  # bytes; below, malloc has them at hand
+_GROWTH = 1.125  # ragged batches differ: the next is a little larger
+_SPARE_BYTES = 1 << 25  # bytes of a field, however many batches that is
 
 
-class _Memory:
+class _MemoryBlock:
     """Bytes, and where they lie: NumPy takes a while to say it."""
 
     __slots__ = ("interface", "of", "size")
@@ -286,10 +288,10 @@ class _Memory:
         self.interface = self.of.__array_interface__
 
 
-class _Lent:
+class _LentBlock:
     """Bytes that go home when nothing looks at them any more."""
 
-    def __init__(self, memory: _Memory, home: deque[_Memory], spare: int) -> None:
+    def __init__(self, memory: _MemoryBlock, home: deque[_MemoryBlock], spare: int) -> None:
         self._memory, self._home, self._spare = memory, home, spare
         self.__array_interface__ = memory.interface
 
@@ -297,7 +299,7 @@ class _Lent:
         home = self._home
         home.append(self._memory)
         with suppress(IndexError, RuntimeError):  # another thread has just taken or brought some
-            while len(home) > self._spare and sum(one.size for one in tuple(home)) > _KEPT:
+            while len(home) > self._spare and sum(one.size for one in tuple(home)) > _SPARE_BYTES:
                 home.popleft()
 
 
@@ -315,22 +317,22 @@ class Buffers:
 
     def __init__(self, spare: int = 1) -> None:
         self._spare = spare
-        self._free: dict[str, deque[_Memory]] = {}
+        self._free: dict[str, deque[_MemoryBlock]] = {}
 
     def empty(self, name: str, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
         """Return a contiguous tensor of that NumPy dtype that holds anything."""
         wanted = prod(shape) * np.dtype(dtype).itemsize
-        if wanted < _LEAST:
+        if wanted < _MIN_POOLED_BYTES:
             return torch.from_numpy(np.empty(shape, dtype))
         home = self._free.setdefault(name, deque())
         memory = _taken(home, wanted)
         if memory is None:
-            memory = _Memory(int(wanted * _ROOM))
-        lent: Array = np.asarray(_Lent(memory, home, self._spare))
+            memory = _MemoryBlock(int(wanted * _GROWTH))
+        lent: Array = np.asarray(_LentBlock(memory, home, self._spare))
         return torch.from_numpy(np.ndarray(shape, dtype, lent))
 
 
-def _taken(home: deque[_Memory], wanted: int) -> _Memory | None:
+def _taken(home: deque[_MemoryBlock], wanted: int) -> _MemoryBlock | None:
     """Return spare memory that fits: one sample must not hold the memory of a batch."""
     try:
         memory = home.pop()
@@ -351,7 +353,7 @@ def pinned(name: str, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
 
 
 _PART = 1 << 24  # bytes; of less, starting a thread takes longer than it saves
-_MOST = 8  # threads; more copy no faster
+_MOST_COPY_THREADS = 8  # threads; more copy no faster
 
 
 def threads_here() -> int:
@@ -359,10 +361,10 @@ def threads_here() -> int:
     if threading.current_thread() is not threading.main_thread():
         return 1
     allowed: int = torch.get_num_threads()
-    return min(_MOST, allowed, usable_cpus())
+    return min(_MOST_COPY_THREADS, allowed, usable_cpus())
 
 
-def in_parts(copy: Callable[[int, int], object], count: int, size: int, *, apart: bool = True) -> None:
+def parallel_copy(copy: Callable[[int, int], object], count: int, size: int, *, apart: bool = True) -> None:
     """Call ``copy(first, stop)`` until each of `count` samples is copied.
 
     Args:

@@ -14,7 +14,7 @@ from datacheck.torch.order import MAX_ITEMS, unpack, whole_number
 Array = np.ndarray[Any, Any]
 
 
-def array_of(value: Any) -> Array:
+def as_array(value: Any) -> Array:
     """Return a tensor on any device, an array, or lists of these as an array.
 
     Raises:
@@ -24,7 +24,7 @@ def array_of(value: Any) -> Array:
         value = value.detach().cpu()
         return np.asarray(value.double() if value.is_floating_point() else value)
     if isinstance(value, list | tuple):
-        value = [array_of(one) if hasattr(one, "detach") else one for one in value]
+        value = [as_array(one) if hasattr(one, "detach") else one for one in value]
     try:
         return np.asarray(value)
     except ValueError as error:
@@ -32,13 +32,13 @@ def array_of(value: Any) -> Array:
         raise UsageError(msg) from error
 
 
-def both_of(pred: Any, gt: Any) -> tuple[Array, Array]:
+def finite_pairs(pred: Any, gt: Any) -> tuple[Array, Array]:
     """Return the finite samples of both as float64 (samples, ...).
 
     Raises:
         UsageError: these are no numbers, or their shapes differ.
     """
-    first, second = numbers_of(pred), numbers_of(gt)
+    first, second = as_float64(pred), as_float64(gt)
     if first.shape != second.shape or first.ndim == 0 or 0 in first.shape[1:]:
         msg = f"pred has shape {list(first.shape)}, gt {list(second.shape)}; both are (samples, ...) and equal"
         raise UsageError(msg)
@@ -47,13 +47,13 @@ def both_of(pred: Any, gt: Any) -> tuple[Array, Array]:
     return first[finite], second[finite]
 
 
-def numbers_of(value: Any) -> Array:
+def as_float64(value: Any) -> Array:
     """Return real numbers as float64; None is NaN.
 
     Raises:
         UsageError: they are none.
     """
-    array = array_of(value)
+    array = as_array(value)
     try:
         if array.dtype.kind in "biufO":
             return array.astype(np.float64)
@@ -98,7 +98,7 @@ class Probe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Coverage(Probe):
+class EvalCoverage(Probe):
     """Which samples an evaluation has seen; ok: each exactly once.
 
     Args:
@@ -174,7 +174,7 @@ class Units(Probe):
 # ------------------------------------------------------------------------------------------ evaluation
 
 
-def probe_coverage(indices: Iterable[int], n: int) -> Coverage:
+def probe_coverage(indices: Iterable[int], n: int) -> EvalCoverage:
     """Tell whether an evaluation has seen each of n samples exactly once.
 
     Args:
@@ -188,7 +188,7 @@ def probe_coverage(indices: Iterable[int], n: int) -> Coverage:
     if not hasattr(indices, "__iter__"):
         msg = f"indices are those that were evaluated, one by one; found {type(indices).__name__}"
         raise UsageError(msg)
-    found = array_of(indices if hasattr(indices, "__array__") else list(indices)).reshape(-1)
+    found = as_array(indices if hasattr(indices, "__array__") else list(indices)).reshape(-1)
     if found.size and found.dtype.kind not in "iu":
         msg = f"indices are whole numbers; found {found.dtype}"
         raise UsageError(msg)
@@ -203,7 +203,7 @@ def probe_coverage(indices: Iterable[int], n: int) -> Coverage:
         parts += [f"{doubled:,} more than once"] if doubled else []
         parts += [f"{outside:,} indices are outside the dataset"] if outside else []
         verdict = "; ".join(parts) + "."
-    return Coverage(seen=seen, missing=missing, doubled=doubled, outside=outside, verdict=verdict, ok=ok)
+    return EvalCoverage(seen=seen, missing=missing, doubled=doubled, outside=outside, verdict=verdict, ok=ok)
 
 
 def _pattern(seen: Array, n: int) -> str:
@@ -230,7 +230,7 @@ def probe_constant_metric(history: Sequence[float], least: int = 5) -> ConstantM
         another fault: neither is claimed. One that counts over few samples may repeat itself: take a larger `least`.
     """
     least = whole_number("least", least, 2)
-    values = numbers_of(history).reshape(-1)
+    values = as_float64(history).reshape(-1)
     last = float(values[-1]) if values.size else _NAN
     if not np.isfinite(last):
         said = f"The last value is {last}, which tells nothing." if values.size else "No value yet."
@@ -274,7 +274,7 @@ def probe_label_shift(
         four standard errors of the paired difference, over 32 positions or more; the lag of the id that a position was
         given, where it is less than a quarter, as of a model trained to copy. Positions with NaN are left out.
     """
-    scores, labels = logits if hasattr(logits, "shape") else array_of(logits), array_of(ids)
+    scores, labels = logits if hasattr(logits, "shape") else as_array(logits), as_array(ids)
     if len(scores.shape) == labels.ndim + 1 == 2:
         scores, labels = scores[None], labels[None]
     if len(scores.shape) != 3 or labels.shape != tuple(scores.shape[:2]) or labels.dtype.kind not in "iu":
@@ -318,7 +318,7 @@ def _losses(scores: Any, labels: Array, lags: Sequence[int], ignore: int) -> Arr
     for start in range(0, len(known), step):
         here = start + np.flatnonzero(known[start : start + step])
         if here.size:
-            part = numbers_of(rows[start : start + step])[here - start]
+            part = as_float64(rows[start : start + step])[here - start]
             top = part.max(axis=1, keepdims=True)
             total = np.log(np.exp(part - top).sum(axis=1)) + top[:, 0]
             found.append(total - np.take_along_axis(part, targets[:, here].T, axis=1).T)
@@ -344,7 +344,7 @@ def probe_centering(pred: Any, gt: Any) -> Centering:
         moved, fit twice as well and explain half of the truth's spread: predictions of a model that has learned nothing
         claim nothing. Samples with NaN are left out.
     """
-    first, second = both_of(pred, gt)
+    first, second = finite_pairs(pred, gt)
     if first.ndim != 3:
         msg = f"pred and gt are (samples, joints, 3); found {list(first.shape)}"
         raise UsageError(msg)
@@ -397,7 +397,7 @@ def probe_units(pred: Any, gt: Any) -> Units:
         two units, to 10 %; to more for 1000, as errors ask for. Samples with NaN are left out; values without spread
         tell nothing.
     """
-    first, second = both_of(pred, gt)
+    first, second = finite_pairs(pred, gt)
     count = len(first)
     if count < LEAST_SAMPLES:
         few = f"Cannot tell: only {count} samples."

@@ -28,22 +28,22 @@ from datacheck.torch.order import MAX_ITEMS, whole_number
 
 INVALID = "known to be invalid"  # the reason of substitutes for samples that never failed here
 
-_REASONS, _LISTED, _TEXT = 32, 1000, 120
-_MEMORY = np.dtype(
+_MOST_REASONS, _MOST_FAILURES, _REASON_CHARS = 32, 1000, 120
+_COUNTERS = np.dtype(
     [
         ("epoch", "<i8"),
         ("served", "<i8"),  # of this epoch
         ("failed", "<i8"),  # of this epoch
         ("run", "<i8"),  # failures since one was served
-        ("counts", "<i8", _REASONS),
-        ("reasons", f"S{_TEXT}", _REASONS),
-        ("listed", "<i8", (_LISTED, 4)),  # epoch, item, candidate, reason
+        ("counts", "<i8", _MOST_REASONS),
+        ("reasons", f"S{_REASON_CHARS}", _MOST_REASONS),
+        ("listed", "<i8", (_MOST_FAILURES, 4)),  # epoch, item, candidate, reason
     ]
 )
 _JUDGED_FROM = 10_000  # samples; before so many (or a whole epoch) a share says little
 
 
-class Failure(NamedTuple):
+class SampleFailure(NamedTuple):
     """One failure: `tried` is the item that failed in the place of `item`, or `item` itself."""
 
     epoch: int
@@ -74,12 +74,12 @@ class Budget:
             msg = f"budget: share={share!r}; a share of the samples is a number from 0 to 1"
             raise UsageError(msg)
         self.share = share
-        self._share_memory(_new_file())
+        self._share_memory(_zeroed_file())
 
     def _share_memory(self, file: int) -> None:
         self._file = file
         weakref.finalize(self, os.close, file)
-        self._now: Any = np.frombuffer(mmap.mmap(file, _MEMORY.itemsize), _MEMORY)
+        self._now: Any = np.frombuffer(mmap.mmap(file, _COUNTERS.itemsize), _COUNTERS)
         self._lock = os.getpid(), threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Budget:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.share, self.run, file = state["share"], state["run"], state["file"]
-        self._share_memory(_new_file() if file is None else file.detach())
+        self._share_memory(_zeroed_file() if file is None else file.detach())
 
     @contextmanager
     def _locked(self) -> Iterator[Any]:
@@ -113,9 +113,9 @@ class Budget:
         """Count substitutes for samples that are known to be invalid; they are no failures."""
         if count:
             with self._locked() as now:
-                now["counts"][0, _slot(now, INVALID)] += count
+                now["counts"][0, _reason_slot(now, INVALID)] += count
 
-    def fail(self, failure: Failure, before: int, items: int) -> str | None:
+    def fail(self, failure: SampleFailure, before: int, items: int) -> str | None:
         """Count a failure.
 
         Args:
@@ -128,9 +128,9 @@ class Budget:
         """
         with self._locked() as now:
             _served(now, failure.epoch, before)
-            slot = _slot(now, failure.reason)
+            slot = _reason_slot(now, failure.reason)
             place = int(now["failed"][0])
-            if place < _LISTED:
+            if place < _MOST_FAILURES:
                 now["listed"][0, place] = failure.epoch, failure.item, failure.tried, slot
             now["counts"][0, slot] += 1
             now["failed"] += 1
@@ -168,12 +168,12 @@ class Budget:
         return {text.decode("utf-8", "replace"): count for text, count in zip(texts, counts, strict=True) if count}
 
     @property
-    def failures(self) -> list[Failure]:
+    def failures(self) -> list[SampleFailure]:
         """The first 1,000 failures of the newest epoch, in the order in which they came."""
         with self._locked() as now:
-            listed = now["listed"][0, : min(int(now["failed"][0]), _LISTED)].tolist()
+            listed = now["listed"][0, : min(int(now["failed"][0]), _MOST_FAILURES)].tolist()
             texts = [text.decode("utf-8", "replace") for text in now["reasons"][0].tolist()]
-        return [Failure(epoch, item, tried, texts[slot]) for epoch, item, tried, slot in listed]
+        return [SampleFailure(epoch, item, tried, texts[slot]) for epoch, item, tried, slot in listed]
 
 
 def budget_of(given: Any) -> Budget:
@@ -188,14 +188,14 @@ def budget_of(given: Any) -> Budget:
     return given or Budget()
 
 
-def _new_file() -> int:
+def _zeroed_file() -> int:
     """Return a file without a name, of zeros; its lock ends with the process that holds it."""
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("datacheck-budget")
     else:
         with tempfile.TemporaryFile() as temporary:
             file = os.dup(temporary.fileno())
-    os.truncate(file, _MEMORY.itemsize)
+    os.truncate(file, _COUNTERS.itemsize)
     return file
 
 
@@ -207,16 +207,19 @@ def _served(now: Any, epoch: int, count: int) -> None:
         now["run"] = 0
 
 
-def _slot(now: Any, reason: str) -> int:
+def _reason_slot(now: Any, reason: str) -> int:
     """Return where a reason is counted; the last place is that of all that are too many."""
-    text = reason.encode("utf-8", "replace")[:_TEXT].decode("utf-8", "ignore").strip("\0 \n").encode() or b"no reason"
+    text = (
+        reason.encode("utf-8", "replace")[:_REASON_CHARS].decode("utf-8", "ignore").strip("\0 \n").encode()
+        or b"no reason"
+    )
     texts = now["reasons"][0]
-    for slot in range(_REASONS - 1):
+    for slot in range(_MOST_REASONS - 1):
         if texts[slot] in (text, b""):
             texts[slot] = text
             return slot
     texts[-1] = b"other reasons"
-    return _REASONS - 1
+    return _MOST_REASONS - 1
 
 
 Array = np.ndarray[Any, Any]
@@ -227,7 +230,7 @@ _TRIES = 64  # then the draw is made among the usable items directly, which cost
 _RANDOM = 1 << 32  # attempts beyond are those of random numbers
 _SHOWN = 5
 _PART = 1 << 20  # samples that are looked at at once
-_NEVER = (MemoryError, NameError, ImportError, BudgetExceededError)
+_NEVER_CAUGHT = (MemoryError, NameError, ImportError, BudgetExceededError)
 _KEY = struct.Struct("<QQQQ")
 _MASK = 2**64 - 1
 
@@ -356,7 +359,7 @@ class Attempts:
 
     def __init__(self, items: Items, policy: Policy, catch: Sequence[type[Exception]], budget: Budget) -> None:
         self.items, self._policy, self._budget = items, policy, budget
-        self.catch = checked_catch(catch)
+        self.catch = check_catch(catch)
 
     def served(self, epochs: Array, asked: Array, first: Array, make: Make, name: Callable[[int], str]) -> list[Any]:
         """Return one sample for each item.
@@ -384,7 +387,7 @@ class Attempts:
             except self.catch as error:
                 if self._policy == "raise":
                     raise
-                self._fail(Failure(epoch, item, candidate, _reason(error)), before, name)
+                self._fail(SampleFailure(epoch, item, candidate, _reason(error)), before, name)
                 before = 0
                 samples.append(self._next(epoch, item, lambda *which, place=place: make(place, *which), name))
         self._budget.serve(int(epochs.max(initial=0)), before)
@@ -400,14 +403,14 @@ class Attempts:
             try:
                 sample = make(candidate, attempt)
             except self.catch as error:
-                self._fail(Failure(epoch, item, candidate, _reason(error)), 0, name)
+                self._fail(SampleFailure(epoch, item, candidate, _reason(error)), 0, name)
             else:
                 self._budget.serve(epoch, 1)
                 return sample
         msg = f"{name(item)}: none of {len(tried)} candidates can be served in its place. {self._listed(name)}"
         raise BudgetExceededError(msg)
 
-    def _fail(self, failure: Failure, before: int, name: Callable[[int], str]) -> None:
+    def _fail(self, failure: SampleFailure, before: int, name: Callable[[int], str]) -> None:
         why = self._budget.fail(failure, before, len(self.items))
         if why is not None:
             msg = f"{why}. {self._listed(name)}"
@@ -433,7 +436,7 @@ def _gaps(usable: Array) -> Array:
     return gaps
 
 
-def checked_catch(catch: Any) -> tuple[type[Exception], ...]:
+def check_catch(catch: Any) -> tuple[type[Exception], ...]:
     """Return the exceptions that say that a sample is bad.
 
     Raises:
@@ -446,7 +449,7 @@ def checked_catch(catch: Any) -> tuple[type[Exception], ...]:
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             msg = f"catch: {kind!r} is no class of exceptions"
             raise UsageError(msg)
-        held = [never.__name__ for never in _NEVER if issubclass(never, kind) or issubclass(kind, never)]
+        held = [never.__name__ for never in _NEVER_CAUGHT if issubclass(never, kind) or issubclass(kind, never)]
         if held:
             msg = f"catch: {kind.__name__} would hide {', '.join(held)}; name the exceptions that a bad sample raises"
             raise UsageError(msg)

@@ -20,10 +20,10 @@ from torch.utils.data.distributed import DistributedSampler
 from datacheck.errors import UsageError
 from datacheck.torch.order import Array, Order, fingerprint_of, length_of, pack, whole_number
 
-_DEEP = 16  # calls between what shards and what it asks for batches
+_MOST_NESTED = 16  # calls between what shards and what it asks for batches
 
 
-def placed(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
+def rank_and_world(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
     """Return rank and number of ranks: those given, else those of the process group, else 0 of 1.
 
     Raises:
@@ -57,7 +57,7 @@ def refuse_second_sharding(world_size: int) -> None:
         return
     kinds = (accelerate.BatchSamplerShard, accelerate.DataLoaderDispatcher)
     frame = inspect.currentframe()
-    for _ in range(_DEEP):
+    for _ in range(_MOST_NESTED):
         if frame is None:
             return
         asks = frame.f_locals.get("self")
@@ -71,15 +71,15 @@ def refuse_second_sharding(world_size: int) -> None:
         frame = frame.f_back
 
 
-def tell_epoch(dataset: Any, epoch: int) -> None:
+def set_dataset_epoch(dataset: Any, epoch: int) -> None:
     """Set the epoch of a dataset that has one, also of those in a `Subset` or `ConcatDataset` of PyTorch."""
     if callable(tell := getattr(dataset, "set_epoch", None)):
         tell(epoch)
     elif isinstance(dataset, Subset):
-        tell_epoch(dataset.dataset, epoch)
+        set_dataset_epoch(dataset.dataset, epoch)
     elif isinstance(dataset, ConcatDataset):
         for one in dataset.datasets:
-            tell_epoch(one, epoch)
+            set_dataset_epoch(one, epoch)
 
 
 class SharedEpoch:
@@ -119,11 +119,11 @@ class SharedEpoch:
 
 
 VERSION = 1  # of the state
-_AHEAD = 8192  # positions that are put in order at once: one by one costs a hundred times as much
+_POSITIONS_AT_ONCE = 8192  # positions that are put in order at once: one by one costs a hundred times as much
 
 
 @dataclass
-class _Pass:
+class _EpochPass:
     """One way through an epoch.
 
     Args:
@@ -173,15 +173,15 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
     ) -> None:  # fmt: skip
         self.batch_size, self.drop_last = whole_number("batch_size", batch_size, 1), drop_last
         self._place = rank, world_size
-        placed(rank, world_size)  # for what it raises; later it may say something else
+        rank_and_world(rank, world_size)  # for what it raises; later it may say something else
         _check_dataset(dataset)
         self._dataset, self._packed = dataset, bool(getattr(dataset, "decodes_epoch", False))
         blocks = _shards(dataset) if block == "shard" else block
         self.order = Order(
             length_of(dataset), seed, shuffle=shuffle, blocks=blocks, pool=pool, weights=weights, samples=samples
         )
-        self._pass = _Pass(0, 0)
-        self._next: _Pass | None = None  # set while a pass is under way
+        self._pass = _EpochPass(0, 0)
+        self._next: _EpochPass | None = None  # set while a pass is under way
         if not len(self):
             msg = (
                 f"{len(self.order):,} samples are fewer than a global batch ({self.batch_size:,} on each of "
@@ -194,12 +194,12 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
     @property
     def world_size(self) -> int:
         """How many ranks there are."""
-        return placed(*self._place)[1]
+        return rank_and_world(*self._place)[1]
 
     @property
     def rank(self) -> int:
         """Which of them this is."""
-        return placed(*self._place)[0]
+        return rank_and_world(*self._place)[0]
 
     @property
     def global_batch(self) -> int:
@@ -247,9 +247,9 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         """Return what to call for each batch of the pass just begun that the loop has, where they are taken ahead."""
         of = self._pass
         of.followed = True
-        return lambda: self._goes_on(of)
+        return lambda: self._continue_pass(of)
 
-    def _goes_on(self, of: _Pass) -> None:
+    def _continue_pass(self, of: _EpochPass) -> None:
         """Forget that the epoch of a pass was set meanwhile, as the loop takes more of its batches."""
         if of is self._pass and self._next is not None and self._next.epoch == of.epoch:
             self._next = None
@@ -267,27 +267,27 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         """
         epoch = whole_number("epoch", epoch)
         if self._pass.batches:
-            self._next = _Pass(epoch, 0)
+            self._next = _EpochPass(epoch, 0)
         elif epoch != self._pass.epoch:
             self._pass.epoch, self._pass.start = epoch, 0  # also of an iterator: Lightning sets it behind iter()
-        tell_epoch(self._dataset, epoch)
+        set_dataset_epoch(self._dataset, epoch)
 
-    def _begin(self, new: _Pass) -> None:
+    def _begin(self, new: _EpochPass) -> None:
         self._pass, self._next = new, None
-        tell_epoch(self._dataset, new.epoch)
+        set_dataset_epoch(self._dataset, new.epoch)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Begin a pass; batches are those of this rank."""
         refuse_second_sharding(self.world_size)
         last = self._next or self._pass
         # a DataLoader with workers calls this twice before it takes a batch: what handed out nothing is begun anew
-        self._begin(_Pass(last.epoch + 1, 0) if last.batches else _Pass(last.epoch, last.start))
+        self._begin(_EpochPass(last.epoch + 1, 0) if last.batches else _EpochPass(last.epoch, last.start))
         return self._batches(self._pass)
 
-    def _batches(self, of: _Pass) -> Iterator[list[int]]:
+    def _batches(self, of: _EpochPass) -> Iterator[list[int]]:
         size, rank, whole = self.batch_size, self.rank, self.global_batch
         left = self._left(of.start)
-        step = max(1, _AHEAD // size)
+        step = max(1, _POSITIONS_AT_ONCE // size)
         for first in range(0, left, step):
             numbers = np.arange(first, min(first + step, left))
             positions = of.start + numbers[:, None] * whole + (rank * size + np.arange(size))
@@ -296,7 +296,7 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
             for batch in indices.reshape(-1, size).tolist():
                 of.batches += 1
                 if not of.followed:
-                    self._goes_on(of)
+                    self._continue_pass(of)
                 yield batch
 
     @property
@@ -356,7 +356,7 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         self._check_fingerprint(state["fingerprint"])
         epoch = whole_number("epoch", state["epoch"])
         consumed = whole_number("consumed", state["consumed"], 0, len(self.order) - 1)
-        self._begin(_Pass(epoch, consumed) if self._left(consumed) > 0 else _Pass(epoch + 1, 0))
+        self._begin(_EpochPass(epoch, consumed) if self._left(consumed) > 0 else _EpochPass(epoch + 1, 0))
 
     def _check_fingerprint(self, theirs: Any) -> None:
         ours = self.fingerprint

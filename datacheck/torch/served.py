@@ -14,7 +14,7 @@ import xxhash
 from datacheck.runtime.hashing import canonical_json
 
 Array = np.ndarray[Any, Any]
-Named = dict[str, Any]
+NamedValues = dict[str, Any]
 
 _DEPTH = 16
 
@@ -23,7 +23,7 @@ class RefusedError(Exception):
     """A loader returned something that is neither numbers nor text."""
 
 
-def named(sample: Any, whole: Collection[str] = ()) -> Named:
+def named_values(sample: Any, whole: Collection[str] = ()) -> NamedValues:
     """Return the values of a sample by name.
 
     Args:
@@ -39,7 +39,7 @@ def named(sample: Any, whole: Collection[str] = ()) -> Named:
         ``None`` is left out. Arrays are little-endian and C-contiguous; bfloat16 becomes float32.
     """
     top = _items(sample)
-    found: Named = {}
+    found: NamedValues = {}
     for name, value in [("0", sample)] if top is None else top:
         for full, part in _named(name, value, whole, 0):
             if full in found:
@@ -186,7 +186,7 @@ def _type(value: Any) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def digests(values: Named) -> dict[str, int]:
+def digest_values(values: NamedValues) -> dict[str, int]:
     """Return xxh3_64 over dtype, shape and bytes of each value, by name."""
     return {name: _digest(value) for name, value in values.items()}
 
@@ -210,8 +210,8 @@ def _json(value: Any) -> bytes:
 
 Values = dict[str, Any]
 
-_BESIDE = ("_offset", "_mask", "_is_pad", "_is_present")  # what a collate function says of a field
-_PAD = "_is_pad"
+_COMPANION_SUFFIXES = ("_offset", "_mask", "_is_pad", "_is_present")  # what a collate function says of a field
+_PAD_SUFFIX = "_is_pad"
 
 
 def samples_of(
@@ -233,14 +233,14 @@ def samples_of(
     Raises:
         RefusedError: it is no such batch, or its parts disagree.
     """
-    parts: dict[str, Any] = _of_rows(batch, fields) if _is_rows(batch) else parts_of(batch)
-    inner = {place for name in (*fields, *fields.values()) for place in _heads(name)} - fields.keys()
+    parts: dict[str, Any] = _columns_of_rows(batch, fields) if _is_rows(batch) else parts_of(batch)
+    inner = {place for name in (*fields, *fields.values()) for place in _parent_names(name)} - fields.keys()
     for name in [name for name in parts if name in inner and _is_rows(parts[name])]:
-        parts |= _of_rows(parts.pop(name), fields, f"{name}/")
-    beside = {name + end for name in parts for end in _BESIDE} - fields.keys()
+        parts |= _columns_of_rows(parts.pop(name), fields, f"{name}/")
+    beside = {name + end for name in parts for end in _COMPANION_SUFFIXES} - fields.keys()
     others = {name: value for name, value in parts.items() if name in beside and _length(value) >= 0}
     columns: dict[str, list[Any]] = {}
-    for name, field in _found(parts, fields, beside, rest=rest).items():
+    for name, field in _present_fields(parts, fields, beside, rest=rest).items():
         if (column := _column(name, parts[name], others, keep=field in steps)) is not None:
             columns[field] = column
     lengths = {field: len(column) for field, column in columns.items()}
@@ -252,7 +252,7 @@ def samples_of(
     return [{field: c[i] for field, c in columns.items() if c[i] is not None} for i in range(count)]
 
 
-def by_place(batch: Any, fields: Mapping[str, str]) -> Any:
+def name_places(batch: Any, fields: Mapping[str, str]) -> Any:
     """Return a tuple of dicts as a dict of its places, where fields are named by them (``0/image``).
 
     Notes:
@@ -292,9 +292,9 @@ def is_empty(batch: Any) -> bool:
         return False
 
 
-def is_of_windows(batch: Any) -> bool:
+def has_windows(batch: Any) -> bool:
     """Tell whether the samples of a batch are windows of episodes."""
-    return any(name.endswith(_PAD) for name in parts_of(batch))
+    return any(name.endswith(_PAD_SUFFIX) for name in parts_of(batch))
 
 
 def _is_rows(batch: Any) -> bool:
@@ -302,7 +302,7 @@ def _is_rows(batch: Any) -> bool:
     return sequence and all(isinstance(row, Mapping) for row in batch)
 
 
-def _heads(name: str) -> Iterator[str]:
+def _parent_names(name: str) -> Iterator[str]:
     """Return the names of what a nested field lies in."""
     parts = name.split("/")
     return ("/".join(parts[:depth]) for depth in range(1, len(parts)))
@@ -317,7 +317,7 @@ def _flat(batch: Mapping[Any, Any], head: str = "", whole: Collection[str] = ())
             yield name, value
 
 
-def _found(
+def _present_fields(
     parts: Mapping[str, Any], fields: Mapping[str, str], beside: Collection[str], *, rest: bool
 ) -> dict[str, str]:
     """Return the fields that are there, by their names in the batch."""
@@ -341,7 +341,9 @@ def _count(parts: Mapping[str, Any], beside: Collection[str]) -> int:
     return 0
 
 
-def _of_rows(rows: Sequence[Mapping[str, Any]], fields: Mapping[str, str], head: str = "") -> dict[str, list[Any]]:
+def _columns_of_rows(
+    rows: Sequence[Mapping[str, Any]], fields: Mapping[str, str], head: str = ""
+) -> dict[str, list[Any]]:
     """Return one value per sample by name, None where a sample lacks it."""
     flat = [dict(_flat(row, head, {*fields, *fields.values()})) for row in rows]
     names = dict.fromkeys(name for row in flat for name in row)
@@ -353,10 +355,14 @@ def _column(name: str, value: Any, parts: Mapping[str, Any], *, keep: bool) -> l
     if _length(value) < 0:
         return None
     ends = parts.get(f"{name}_offset")
-    column = _entries(name, value) if ends is None else _split(name, _host_array(name, value), _host_array(name, ends))
-    for end, real in (("_mask", True), (_PAD, False)):
-        if f"{name}{end}" in parts and not (end == _PAD and keep):
-            column = _real(f"{name}{end}", column, _entries(name, parts[f"{name}{end}"]), real=real)
+    column = (
+        _entries(name, value)
+        if ends is None
+        else _split_ragged(name, _host_array(name, value), _host_array(name, ends))
+    )
+    for end, real in (("_mask", True), (_PAD_SUFFIX, False)):
+        if f"{name}{end}" in parts and not (end == _PAD_SUFFIX and keep):
+            column = _mask_rows(f"{name}{end}", column, _entries(name, parts[f"{name}{end}"]), real=real)
     if f"{name}_is_present" in parts:
         present = _entries(name, parts[f"{name}_is_present"])
         if len(present) != len(column):
@@ -369,23 +375,23 @@ def _column(name: str, value: Any, parts: Mapping[str, Any], *, keep: bool) -> l
 def _entries(name: str, value: Any) -> list[Any]:
     """Return a value for each sample."""
     if isinstance(value, list | tuple):
-        return [None if item is None else named({name: _home(item)}, (name,)).get(name) for item in value]
+        return [None if item is None else named_values({name: _to_host(item)}, (name,)).get(name) for item in value]
     return [np.asarray(item) for item in _host_array(name, value)]
 
 
 def _host_array(name: str, value: Any) -> Array:
-    array = named({name: _home(value)})[name]
+    array = named_values({name: _to_host(value)})[name]
     if not isinstance(array, np.ndarray) or not array.ndim:
         msg = f"{name}: found {type(value).__name__}; there is one entry per sample of a field and of what goes with it"
         raise RefusedError(msg)
     return array
 
 
-def _home(value: Any) -> Any:
+def _to_host(value: Any) -> Any:
     return value.detach().cpu() if hasattr(value, "detach") else value
 
 
-def _split(name: str, values: Array, ends: Array) -> list[Any]:
+def _split_ragged(name: str, values: Array, ends: Array) -> list[Any]:
     if ends.ndim != 1 or ends.dtype.kind not in "iu":
         return [np.asarray(item) for item in values]  # an offset of another kind: a number of the user's own
     starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
@@ -395,7 +401,7 @@ def _split(name: str, values: Array, ends: Array) -> list[Any]:
     return [values[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
 
 
-def _real(name: str, column: list[Any], marks: list[Any], *, real: bool) -> list[Any]:
+def _mask_rows(name: str, column: list[Any], marks: list[Any], *, real: bool) -> list[Any]:
     """Return each sample's rows that are marked so; marks that are not one truth value per row mean something else."""
     if any(isinstance(mark, np.ndarray) and (mark.dtype != bool or mark.ndim != 1) for mark in marks):
         return column

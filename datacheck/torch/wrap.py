@@ -15,7 +15,7 @@ from datacheck.runtime.documents import MIB, VALUES, read_json
 from datacheck.runtime.hashing import digest_bytes, digest_value
 from datacheck.torch.order import MAX_SEED, fingerprint_of, items_of, length_of, pack, whole_number
 from datacheck.torch.resampling import Attempts, Budget, Items, Policy, budget_of
-from datacheck.torch.sampler import SharedEpoch, tell_epoch
+from datacheck.torch.sampler import SharedEpoch, set_dataset_epoch
 
 Array = np.ndarray[Any, Any]
 VALID_BYTES, VALID_BYTES_EACH = 4 * MIB, 4096  # of valid.json; and so many for each sample
@@ -62,7 +62,7 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
         self._seed = whole_number("seed", seed, 0, MAX_SEED)
         self._keys, self._epoch = keys, SharedEpoch()
         self.budget = budget_of(budget)
-        self.known = _known(length_of(dataset), valid, keys)
+        self.known = _valid_mask(length_of(dataset), valid, keys)
         usable = np.ones_like(self.known) if on_invalid == "keep" else self.known
         self._items = Items(usable, on_invalid, self._seed)
         self._attempts = Attempts(self._items, on_invalid, catch, self.budget)
@@ -87,7 +87,7 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of plain indices, in all workers too, and that of the dataset where it has one."""
         self._epoch.set(epoch)
-        tell_epoch(self._dataset, epoch)
+        set_dataset_epoch(self._dataset, epoch)
 
     def key(self, index: int) -> str:
         """Return the key of the sample at `index`, before substitution; its number in the dataset without keys."""
@@ -99,7 +99,7 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
 
     def substituted(self, index: int) -> int:
         """Return the index that is asked for first in the place of `index`; itself where it is known to be valid."""
-        return int(self._first(*self._checked([index]))[0])
+        return int(self._first_candidates(*self._checked([index]))[0])
 
     def __getitem__(self, index: Any) -> Any:
         """Return one sample, or a list of samples where `index` is a list."""
@@ -116,8 +116,8 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
             BudgetExceededError: too many samples failed.
         """
         epochs, items = self._checked(indices)
-        first = self._first(epochs, items)
-        batch = self._together(epochs, first)
+        first = self._first_candidates(epochs, items)
+        batch = self._fetch_batch(epochs, first)
         if batch is not None and self._is_valid is None:
             self.budget.serve(int(epochs.max(initial=0)), len(items))
             return batch
@@ -126,7 +126,7 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
             if attempt == 0 and batch is not None:
                 sample = batch[place]
             else:
-                sample = self._dataset[self._numbers(epochs[place : place + 1], np.array([candidate]))[0]]
+                sample = self._dataset[self._dataset_indices(epochs[place : place + 1], np.array([candidate]))[0]]
             if self._is_valid is not None and not self._is_valid(sample):
                 msg = "is_valid said no"
                 raise InvalidSample(msg)
@@ -137,7 +137,7 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
     def _checked(self, indices: Sequence[int] | Array) -> tuple[Array, Array]:
         return items_of(indices, self.epoch, len(self))
 
-    def _first(self, epochs: Array, items: Array) -> Array:
+    def _first_candidates(self, epochs: Array, items: Array) -> Array:
         if self._policy == "raise":
             wrong = self._items.unusable(items)
             if wrong.size:
@@ -149,20 +149,20 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
             self.budget.replace(int(np.count_nonzero(first != items)))
         return first
 
-    def _numbers(self, epochs: Array, items: Array) -> list[int]:
+    def _dataset_indices(self, epochs: Array, items: Array) -> list[int]:
         """Return what the dataset is asked: its own indices, with the epoch where it knows what that is."""
         numbers: list[int] = self._items.samples(items).tolist()
         if not getattr(self._dataset, "decodes_epoch", False):
             return numbers
         return [int(pack(of, np.array(n))) for of, n in zip(epochs.tolist(), numbers, strict=True)]
 
-    def _together(self, epochs: Array, items: Array) -> Any:
+    def _fetch_batch(self, epochs: Array, items: Array) -> Any:
         """Return a batch from ``__getitems__``; None where there is none, or where one of its samples failed."""
         fetch = getattr(self._dataset, "__getitems__", None)
         if fetch is None:
             return None
         try:
-            batch = fetch(self._numbers(epochs, items))
+            batch = fetch(self._dataset_indices(epochs, items))
         except self._attempts.catch:
             return None  # which one it was is found one by one
         if len(batch) != len(items):
@@ -171,7 +171,7 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
         return batch
 
 
-def _known(count: int, valid: str | Path | Sequence[bool] | Array | None, keys: Keys | None) -> Array:
+def _valid_mask(count: int, valid: str | Path | Sequence[bool] | Array | None, keys: Keys | None) -> Array:
     """Return which samples are not known to be invalid, bool (samples)."""
     if valid is None:
         return np.ones(count, bool)
@@ -182,7 +182,7 @@ def _known(count: int, valid: str | Path | Sequence[bool] | Array | None, keys: 
             raise UsageError(msg)
         return known
     path = Path(valid) / "valid.json" if Path(valid).is_dir() else Path(valid)
-    excluded = _excluded(path, count)
+    excluded = _excluded_keys(path, count)
     if keys is None:
         msg = f"{path}: say which key each index has: keys=[...], or a function of the index"
         raise UsageError(msg)
@@ -200,7 +200,7 @@ def _known(count: int, valid: str | Path | Sequence[bool] | Array | None, keys: 
     return known
 
 
-def _excluded(path: Path, count: int) -> dict[str, Any]:
+def _excluded_keys(path: Path, count: int) -> dict[str, Any]:
     try:
         said = read_json(path, VALID_BYTES + VALID_BYTES_EACH * count, VALUES + 32 * count)
     except (OSError, ValueError) as error:

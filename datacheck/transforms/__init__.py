@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from datacheck.errors import UsageError
 from datacheck.model.sample import ArraySpec, Block, Column
 from datacheck.plugins import discover
-from datacheck.schema.grammar import meant
+from datacheck.schema.grammar import suggestion
 from datacheck.transforms.base import Array, Refusal, Result, Specs, Transform, refuse, samples_of
 from datacheck.transforms.custom import Custom
 
@@ -29,7 +29,7 @@ def transforms() -> dict[str, type[Transform]]:
     return {t.name: t for t in sorted(found, key=lambda t: t.name)}
 
 
-def choose(entry: object) -> tuple[type[Transform], dict[str, Any]]:
+def parse_step(entry: object) -> tuple[type[Transform], dict[str, Any]]:
     """Return the transform that an entry of a pipeline names, and its options as written.
 
     Args:
@@ -47,7 +47,7 @@ def choose(entry: object) -> tuple[type[Transform], dict[str, Any]]:
     if ":" in name:
         return Custom, {"use": name, **(options or {})}
     if name not in transforms():
-        near = meant(name, transforms())
+        near = suggestion(name, transforms())
         msg = f"no transform {name!r}" + (near or f"; known are {', '.join(transforms())}, or module:function")
         raise UsageError(msg)
     kind = transforms()[name]
@@ -60,12 +60,12 @@ def choose(entry: object) -> tuple[type[Transform], dict[str, Any]]:
 
 
 def step(entry: object) -> Transform:
-    """Return one step of a pipeline; see `choose`.
+    """Return one step of a pipeline; see `parse_step`.
 
     Raises:
         UsageError: no such transform, or wrong options.
     """
-    kind, options = choose(entry)
+    kind, options = parse_step(entry)
     try:
         return kind.model_validate(options)
     except ValidationError as error:

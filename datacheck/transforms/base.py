@@ -70,8 +70,8 @@ class Transform(BaseModel, ABC):
         return self
 
     @property
-    def in_part(self) -> tuple[str, ...]:
-        """The fields of which it changes some entries of the last axis, see `with_part`."""
+    def partly_changed_fields(self) -> tuple[str, ...]:
+        """The fields of which it changes some entries of the last axis, see `with_entries`."""
         return ()
 
     @property
@@ -149,7 +149,7 @@ def with_columns(block: Block, columns: Mapping[str, Column]) -> Block:
     return replace(block, fields=dict(sorted({**block.fields, **columns}.items())))
 
 
-def with_part(column: Column, first: int, stop: int, change: Callable[[Array], Array]) -> Column:
+def with_entries(column: Column, first: int, stop: int, change: Callable[[Array], Array]) -> Column:
     """Return the column with `change` applied to the entries [first, stop) of the last axis of every sample.
 
     Notes:
@@ -189,10 +189,10 @@ def samples_of(rows: Array, column: Column) -> Array:
 
 
 # What NumPy and Python raise on values of another shape, kind or size.
-_ODD = (ArithmeticError, AttributeError, IndexError, TypeError, ValueError)
+_STEP_ERRORS = (ArithmeticError, AttributeError, IndexError, TypeError, ValueError)
 
 
-def each(block: Block, names: Iterable[str], function: Callable[[int], Mapping[str, Array]]) -> Result:
+def map_samples(block: Block, names: Iterable[str], function: Callable[[int], Mapping[str, Array]]) -> Result:
     """Replace the array fields `names`, sample by sample.
 
     Args:
@@ -213,7 +213,7 @@ def each(block: Block, names: Iterable[str], function: Callable[[int], Mapping[s
             made.append(i)
         except InvalidSample as error:
             refused.append((key, str(error)))
-        except _ODD as error:
+        except _STEP_ERRORS as error:
             what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             refused.append((key, f"{', '.join(names)}: a step of the pipeline fails on it ({what})"))
     if not made:
@@ -253,4 +253,4 @@ def choose_rows(block: Block, points: str, along: Sequence[str], choose: Callabl
         rows = choose(block.keys[i], values)
         return {name: block.fields[name][i][rows] for name in names}
 
-    return each(block, names, cut)
+    return map_samples(block, names, cut)

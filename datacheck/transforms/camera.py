@@ -10,7 +10,7 @@ import numpy as np
 from datacheck.errors import UsageError
 from datacheck.model.sample import ArraySpec, Block
 from datacheck.schema.grammar import Strings
-from datacheck.transforms.base import Result, Specs, Transform, with_columns, with_part
+from datacheck.transforms.base import Result, Specs, Transform, with_columns, with_entries
 
 
 class Camera(Transform):
@@ -34,7 +34,7 @@ class Camera(Transform):
     to: Literal["opengl", "opencv"]
 
     @property
-    def in_part(self) -> tuple[str, ...]:
+    def partly_changed_fields(self) -> tuple[str, ...]:
         """The fields: their first column stays."""
         return tuple(self.fields)
 
@@ -56,4 +56,4 @@ class Camera(Transform):
     def apply(self, block: Block) -> Result:
         """Return the block with y and z negated."""
         present = [name for name in self.fields if name in block.fields]
-        return [with_columns(block, {n: with_part(block.fields[n], 1, 3, np.negative) for n in present})], []
+        return [with_columns(block, {n: with_entries(block.fields[n], 1, 3, np.negative) for n in present})], []

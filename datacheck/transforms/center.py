@@ -10,7 +10,7 @@ import numpy as np
 from datacheck.errors import UsageError
 from datacheck.model.sample import ArraySpec, Block
 from datacheck.schema.grammar import Strings
-from datacheck.transforms.base import Array, InvalidSample, Result, Specs, Transform, each
+from datacheck.transforms.base import Array, InvalidSample, Result, Specs, Transform, map_samples
 
 
 class Center(Transform):
@@ -58,9 +58,9 @@ class Center(Transform):
 
         def moved(i: int) -> dict[str, Array]:
             centre = self._centre(block.fields[self.field][i])
-            return {name: _less(block.fields[name][i], centre, name) for name in names}
+            return {name: _subtract(block.fields[name][i], centre, name) for name in names}
 
-        return each(block, names, moved)
+        return map_samples(block, names, moved)
 
     def _centre(self, values: Array) -> Array:
         rows = values[..., :3].astype(np.float64)
@@ -78,7 +78,7 @@ class Center(Transform):
         return centre
 
 
-def _less(values: Array, centre: Array, name: str) -> Array:
+def _subtract(values: Array, centre: Array, name: str) -> Array:
     if values.ndim == centre.ndim - 1:
         centre = centre[..., 0, :]
     moved = values.copy()

@@ -31,7 +31,7 @@ from datacheck.transforms.base import InvalidSample, Refusal, Result, Specs, Tra
 _OURS = "datacheck"
 
 
-def code_of(module: str) -> dict[str, str]:
+def code_digests(module: str) -> dict[str, str]:
     """Return what decides the behaviour of a module, by module name, sorted.
 
     Returns:
@@ -47,14 +47,14 @@ def code_of(module: str) -> dict[str, str]:
         versions. An import that does not resolve here (a platform's, an optional one) is "absent".
     """
     found: dict[str, str] = {}
-    own, home = module.partition(".")[0], _home(module)
+    own, home = module.partition(".")[0], _user_folder(module)
     waiting = [module]
     while waiting:
         name = waiting.pop()
         top = name.partition(".")[0]
         if name in found or top == _OURS or top in sys.stdlib_module_names:
             continue
-        place = _place(name)
+        place = _module_file(name)
         if place is not None and (top == own or place.is_relative_to(home)):
             found[name] = digest_file(place)
             waiting += _imported(name, place) if place.suffix == ".py" else ()
@@ -63,13 +63,13 @@ def code_of(module: str) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def _home(module: str) -> Path:
+def _user_folder(module: str) -> Path:
     """Return the folder whose modules are the user's own: that of his module, unless packages are installed there.
 
     Raises:
         UsageError: the module has no file.
     """
-    place = _place(module)
+    place = _module_file(module)
     if place is None:
         msg = f"{module}: its source file is not found, so a cache made by it could not be told from another"
         raise UsageError(msg)
@@ -78,7 +78,7 @@ def _home(module: str) -> Path:
     return place if folder in installed else folder
 
 
-def _place(name: str) -> Path | None:
+def _module_file(name: str) -> Path | None:
     """Return the file of a module, None where it has none (a namespace package) or is not there."""
     spec = _spec(name)
     return Path(spec.origin).resolve() if spec is not None and spec.has_location and spec.origin else None
@@ -142,7 +142,7 @@ def _version(top: str) -> str:
     names = sorted(_distributions().get(top, []))
     if names:
         return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
-    place = _place(top)
+    place = _module_file(top)
     return "absent" if place is None else digest_file(place)
 
 
@@ -189,7 +189,7 @@ class Custom(Transform):
         """Return module, qualified name, digests of the code that it is made of, options."""
         function = inspect.unwrap(self._function)
         place = [function.__module__, function.__qualname__]
-        return {"function": place, "source": code_of(function.__module__), "options": self.options()}
+        return {"function": place, "source": code_digests(function.__module__), "options": self.options()}
 
     def options(self) -> dict[str, Any]:
         """Return the options but `use`, as JSON values."""

@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 from datacheck.errors import UsageError
 from datacheck.model.sample import ArraySpec, Block, Column
 from datacheck.schema.grammar import ANGLE, LENGTH, TIME, UNITS, Strings, one_of
-from datacheck.transforms.base import Array, Result, Specs, Transform, with_columns, with_part
+from datacheck.transforms.base import Array, Result, Specs, Transform, with_columns, with_entries
 
 
 class Scale(Transform):
@@ -46,7 +46,7 @@ class Scale(Transform):
         return value
 
     @property
-    def in_part(self) -> tuple[str, ...]:
+    def partly_changed_fields(self) -> tuple[str, ...]:
         """The fields, where it converts some columns."""
         return tuple(self.fields) if self.columns is not None else ()
 
@@ -81,9 +81,9 @@ class Scale(Transform):
 
     def _scaled(self, column: Column, factor: Fraction | float) -> Column:
         if self.columns is None:
-            return replace(column, values=_times(column.values, factor))
+            return replace(column, values=_multiply(column.values, factor))
         first, stop = self.columns
-        return with_part(column, first, stop, lambda values: _times(values, factor))
+        return with_entries(column, first, stop, lambda values: _multiply(values, factor))
 
 
 def ratio(old: str, new: str) -> Fraction | float:
@@ -101,7 +101,7 @@ def ratio(old: str, new: str) -> Fraction | float:
     raise UsageError(msg)
 
 
-def _times(values: Array, factor: Fraction | float) -> Array:
+def _multiply(values: Array, factor: Fraction | float) -> Array:
     with np.errstate(over="ignore"):  # a float16 in millimetres may become infinite; `run` refuses it
         wide = values.astype(np.float64)
         over, under = (factor.numerator, factor.denominator) if isinstance(factor, Fraction) else (factor, 1)

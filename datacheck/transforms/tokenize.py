@@ -14,7 +14,7 @@ from pydantic import Field
 from datacheck.errors import UsageError
 from datacheck.model.sample import ArraySpec, Block, Column
 from datacheck.tokenization import Tokenizer, located, messages_of, spans, tokenizer_digest, tokenizer_places
-from datacheck.transforms.base import Array, InvalidSample, Result, Specs, Transform, each
+from datacheck.transforms.base import Array, InvalidSample, Result, Specs, Transform, map_samples
 
 IGNORED = -100  # the label that a loss leaves out
 
@@ -113,7 +113,7 @@ class Tokenize(Transform):
                 raise InvalidSample(msg)
             return self._made(tokens[i], chat=chat)
 
-        blocks, refused = each(block, (self.ids, self.labels), one)
+        blocks, refused = map_samples(block, (self.ids, self.labels), one)
         if self.keep or self.field in {self.ids, self.labels}:
             return blocks, refused
         kept = [replace(b, fields={n: c for n, c in b.fields.items() if n != self.field}) for b in blocks]

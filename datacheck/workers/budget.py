@@ -119,7 +119,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Budget:
+class ItemBudget:
     """What an item may take: a base, and more for every byte of its files.
 
     Args:
@@ -141,7 +141,7 @@ class Budget:
         return min(self.memory_b + _PER_BYTE * nbytes, self.most_b)
 
     @property
-    def told(self) -> list[int]:
+    def memory_terms(self) -> list[int]:
         """What a child needs to know: `memory` as its base, its step for each byte, and its most."""
         return [self.memory_b, _PER_BYTE, self.most_b]
 
@@ -150,14 +150,14 @@ class Budget:
         return self.cpu_s + nbytes / self.rate
 
 
-FIRST = Budget(768 << 20, 3.0, 500e3)
-WHOLE = Budget(1536 << 20, 10.0, 100e3)
-BRIEF = Budget(768 << 20, 1.0, 500e3, 10.0)  # like others that failed; without its silence when much time is lost
+FIRST = ItemBudget(768 << 20, 3.0, 500e3)
+WHOLE = ItemBudget(1536 << 20, 10.0, 100e3)
+BRIEF = ItemBudget(768 << 20, 1.0, 500e3, 10.0)  # like others that failed; without its silence when much time is lost
 
-Look = tuple[str, int, str]  # ending, magnitude of the size, kind of failure
+FailureClass = tuple[str, int, str]  # ending, magnitude of the size, kind of failure
 
 
-class Offenders:
+class FailureHistory:
     """What failed so far in one run, for all its workers.
 
     Args:
@@ -167,17 +167,17 @@ class Offenders:
 
     def __init__(self, workers: int = 1, same: Callable[[Any], Hashable] | None = None) -> None:
         self._lock = threading.Lock()
-        self._alike: Counter[Look] = Counter()
+        self._alike: Counter[FailureClass] = Counter()
         self._left_s, self._lost_s = OFFENCES_S * workers, LOST_S * workers
         self._share_b = _memory(workers)
         self._same = same
         self._ended: dict[Hashable, tuple[Any, str, str]] = {}  # item, what was said of it, kind of failure
         self._sizes: set[int] = set()  # of those: only an item of such a size is looked at
 
-    def budget(self, item: Any) -> Budget:
+    def budget(self, item: Any) -> ItemBudget:
         """Return the budget of an item's first try."""
         with self._lock:
-            slow = any(self._alike[_look(item, kind)] >= ALIKE for kind in ("busy", "silent", "endless"))
+            slow = any(self._alike[_failure_class(item, kind)] >= ALIKE for kind in ("busy", "silent", "endless"))
             late = self._lost_s <= 0
         budget = BRIEF if slow or late else FIRST
         silence_s = BRIEF.silence_s if slow else FIRST.silence_s  # a file that waits for a disk loses no time
@@ -186,7 +186,7 @@ class Offenders:
     def failed(self, item: Any, kind: str, seconds: float) -> None:
         """Note that an item failed for good, and how long that took."""
         with self._lock:
-            self._alike[_look(item, kind)] += 1
+            self._alike[_failure_class(item, kind)] += 1
             self._left_s -= seconds
 
     def lost(self, kind: str, seconds: float) -> None:
@@ -221,14 +221,14 @@ class Offenders:
         """Return why an item that exceeds its first budget is not tried again, "" where it is."""
         too = "takes too long" if kind == "busy" else "needs too much memory"
         with self._lock:
-            if self._alike[_look(item, kind)] >= ALIKE:
+            if self._alike[_failure_class(item, kind)] >= ALIKE:
                 return f"not read, like {ALIKE} others of its kind and size: it {too} for its size"
             if self._left_s <= 0:
                 return f"not read, as {OFFENCES_S:g} s for each worker went into others: it {too} for its size"
         return ""
 
 
-def _look(item: Any, kind: str) -> Look:
+def _failure_class(item: Any, kind: str) -> FailureClass:
     if not isinstance(item, dict):
         return "", 0, kind
     suffixes = "".join(PurePosixPath(str(item.get("path", ""))).suffixes[-2:]).lower()

@@ -29,13 +29,13 @@ from datacheck.errors import DatacheckError, MissingDependencyError, StorageErro
 from datacheck.plugins import module_folders, require, resolve
 from datacheck.runtime.sandbox import Sandbox, enter, lower_limit, wanted
 from datacheck.workers import budget
-from datacheck.workers.budget import WHOLE, Budget, Limits, check_machine, written_memory
+from datacheck.workers.budget import WHOLE, ItemBudget, Limits, check_machine, written_memory
 from datacheck.workers.fork_server import fork
 from datacheck.workers.wire import (
-    ANY,
     FRAME,
+    UNLIMITED,
+    FrameLimits,
     Json,
-    Room,
     TooLargeError,
     answers,
     check_answer,
@@ -126,7 +126,7 @@ class OverdueError(Exception):
         self.kind = kind
 
 
-class Watch:
+class Watchdog:
     """How long a child may go on: without a sign of life by the clock, with an item by its processor time.
 
     Args:
@@ -140,7 +140,7 @@ class Watch:
     """
 
     def __init__(
-        self, signs: Callable[[], tuple[int, int, int]], budget: Callable[[Any], Budget], pid: int,
+        self, signs: Callable[[], tuple[int, int, int]], budget: Callable[[Any], ItemBudget], pid: int,
         task: Mapping[str, Any], silence_s: float, start_s: float, whole_s: float = math.inf,
     ) -> None:  # fmt: skip
         self._signs, self._budget, self._pid = signs, budget, pid
@@ -152,7 +152,7 @@ class Watch:
         self._began = 0.0
         self._answering: float | None = None
 
-    def heard(self, nbytes: int) -> None:
+    def note_answer(self, nbytes: int) -> None:
         """Note that the child sends its answer, of so many bytes.
 
         Raises:
@@ -180,7 +180,7 @@ class Watch:
         place, beats, nbytes = sign
         limit = self._silence_s if beats else self._start_s
         if nbytes >= 0:
-            allowed = self._budget(self._items[within(place, len(self._items))])
+            allowed = self._budget(self._items[clamp_place(place, len(self._items))])
             limit = min(limit, allowed.silence_s)
             self._check_processor(place, allowed.seconds(nbytes))
         silent = time.monotonic() - self._since
@@ -200,7 +200,7 @@ class Watch:
             raise OverdueError(msg, "busy")
 
 
-def within(place: int, count: int) -> int:
+def clamp_place(place: int, count: int) -> int:
     """Return the place in a task at which a child says that it is: one that was taken over may say any."""
     return max(0, min(place, count - 1))
 
@@ -235,7 +235,13 @@ _PR_SET_PDEATHSIG = 1
 _NO_MEMORY, _NO_SANDBOX, _LIMITED = 77, 78, 79  # exit codes of a child that says why it ends
 _IMPORT = "datacheck.workers.child:import_library"
 _NOTHING = "datacheck.workers.child:nothing"
-_BY_OTHERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}  # no parser does that
+_EXTERNAL_SIGNALS = {
+    signal.SIGKILL,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+}  # no parser does that
 _LETTERS = 100_000  # of an error's text
 
 
@@ -260,7 +266,7 @@ class Death:
 
 
 @dataclass(frozen=True)
-class Program:
+class ChildSpec:
     """What a child is.
 
     Args:
@@ -282,7 +288,7 @@ class Program:
     doubted: bool = True
 
 
-PARSER = Program("the parser")
+PARSER = ChildSpec("the parser")
 
 # Arguments behind the four of `serve` are the folders of modules. They come this way and not by PYTHONPATH, which is in
 # force before any line of ours: a sitecustomize.py in one of them would run.
@@ -306,13 +312,13 @@ def nothing(task: dict[str, Json], beat: Pulse) -> None:
 def serve() -> None:
     """Serve tasks from standard input until it closes."""
     orders, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    pulse = _prepared(*sys.argv[1:5])
+    pulse = _prepare(*sys.argv[1:5])
     while head := orders.read(FRAME.size):
         order = decode(head + orders.read(sum(FRAME.unpack(head))))
         pieces: list[bytes | memoryview] = []
         answer: dict[str, Json]
         try:
-            work = _found(order["function"])
+            work = _task_function(order["function"])
             pulse.begin(order["memory"])  # imports are done: from here on an item is to blame
             answer = {"payload": work(order["task"], pulse)}
             pieces = encode(answer)  # under the limit of the last item, too
@@ -333,7 +339,7 @@ def serve() -> None:
         answers.flush()
 
 
-def _found(function: str) -> Any:
+def _task_function(function: str) -> Any:
     """Return a function by name; a module that is there and cannot be imported says something of the machine alone."""
     try:
         return resolve(function)
@@ -343,7 +349,7 @@ def _found(function: str) -> Any:
         raise
 
 
-def _prepared(counter: str, memory: str, parent: str, sandbox: str) -> Pulse:
+def _prepare(counter: str, memory: str, parent: str, sandbox: str) -> Pulse:
     """Bound this process before it reads anything; return what tells the parent how it goes on."""
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), 0)
@@ -460,8 +466,8 @@ class Child:
         budget: of items that tell the size of their files.
     """
 
-    def __init__(self, limits: Limits, program: Program = PARSER) -> None:
-        self.budget: Callable[[Json], Budget] = lambda _: WHOLE
+    def __init__(self, limits: Limits, program: ChildSpec = PARSER) -> None:
+        self.budget: Callable[[Json], ItemBudget] = lambda _: WHOLE
         self._limits, self._program = limits, program
         self._process: Process | None = None
         self._over = False
@@ -482,7 +488,7 @@ class Child:
             said = [str(self._shared), str(memory if program.limited else 0), str(os.getpid()), ""]
             if program.sandbox is not None and wanted():
                 said[-1] = program.sandbox.encoded()
-            self._process = None if self._over else self._started(said, environment)
+            self._process = None if self._over else self._spawn(said, environment)
             if self._over:  # looked at again: `end` either saw the new process, or was there before this line
                 self.close()
                 raise RuntimeError(program.name)  # to the thread that still waits for an answer
@@ -493,7 +499,7 @@ class Child:
         assert self._process is not None
         return self._process
 
-    def _started(self, said: list[str], environment: dict[str, str]) -> Process:
+    def _spawn(self, said: list[str], environment: dict[str, str]) -> Process:
         """Start a process: a fork of one that has only imported, or a new one where it runs modules of the user."""
         folders = [*([str(Path.cwd())] if self._program.beside else []), *module_folders()]
         if self._program.doubted:
@@ -523,11 +529,14 @@ class Child:
         COUNTER.pack_into(self._counter, 0, 0, 0, -1)
         self._noise.seek(0)  # the child writes at the same position
         self._noise.truncate()
-        memory, room = self.budget(self._item(task)).told, _room(task) if self._program.doubted else ANY
+        memory, room = (
+            self.budget(self._item(task)).memory_terms,
+            _answer_limits(task) if self._program.doubted else UNLIMITED,
+        )
         silence = max(patience, self._limits.item_s)
         items = len(task.get("items") or [None])
         whole = self._limits.task_s(silence, items, file_bytes(task)) if self._program.doubted else math.inf
-        watch = Watch(self.signs, self.budget, process.pid, task, silence, self._program.start_s, whole)
+        watch = Watchdog(self.signs, self.budget, process.pid, task, silence, self._program.start_s, whole)
         pieces = encode({"function": function, "task": task, "memory": memory})
         try:
             frame = self._exchange(process, watch, pieces, room)
@@ -539,10 +548,10 @@ class Child:
         if frame is None:
             return None, self._death(function, task, process.wait())
         asked = resolve(function) if self._program.doubted else None
-        return self._understood(frame, room, asked, task)
+        return self._read_answer(frame, room, asked, task)
 
-    def _understood(
-        self, frame: bytearray, room: Room, function: Any, task: dict[str, Json]
+    def _read_answer(
+        self, frame: bytearray, room: FrameLimits, function: Any, task: dict[str, Json]
     ) -> tuple[Json, Death | None]:
         """Return what an answer says, as `run`; one that makes no sense ends the child."""
         try:
@@ -553,18 +562,18 @@ class Child:
             if "memory" in answer:
                 return None, self._no_memory(task)
             if "crash" in answer:
-                return None, Death(self._item(task), _told(answer["crash"]), crash=True)
-            raised = _error(str(answer["raised"]), _told(answer["text"]))
+                return None, Death(self._item(task), _error_text(answer["crash"]), crash=True)
+            raised = _error(str(answer["raised"]), _error_text(answer["text"]))
         except TooLargeError as error:
             return None, self._too_large(task, error)
         except Exception as error:  # noqa: BLE001  a child that was taken over may answer anything, an honest one never
             self.close()
-            why = f"{type(error).__name__}: {_line(str(error))}"
+            why = f"{type(error).__name__}: {_one_line(str(error))}"
             how = f"{self._program.name} answered nonsense ({why}). A damaged file does not do that: please report this"
             return None, Death(self._item(task), how)
         if self._program.doubted and not self._ends_command(function, task, raised):
             self.close()
-            return None, Death(self._item(task), f"{self._program.name} gave up: {_line(str(raised))}")
+            return None, Death(self._item(task), f"{self._program.name} gave up: {_one_line(str(raised))}")
         raise raised
 
     def _ends_command(self, function: Any, task: dict[str, Json], raised: DatacheckError) -> bool:
@@ -606,7 +615,7 @@ class Child:
         if code == _NO_MEMORY and self._nbytes() >= 0:
             return self._no_memory(task)
         at_work = self.signs()[1] > 0  # else it has imported nothing yet, and no item can be to blame
-        killed = -code in _BY_OTHERS or code == _LIMITED or not at_work
+        killed = -code in _EXTERNAL_SIGNALS or code == _LIMITED or not at_work
         how = _ended(self._program.name, code, self._last_words())
         return Death(self._item(task), how, kind="killed" if killed else "", machine=killed)
 
@@ -621,7 +630,7 @@ class Child:
 
     def _item(self, task: dict[str, Json]) -> Json:
         items = task.get("items") or [None]
-        return items[within(self.at(), len(items))]
+        return items[clamp_place(self.at(), len(items))]
 
     def _nbytes(self) -> int:
         return self.signs()[2]
@@ -635,7 +644,7 @@ class Child:
         return Death(item, how, kind="memory")
 
     def _exchange(
-        self, process: Process, watch: Watch, pieces: Iterable[bytes | memoryview], room: Room
+        self, process: Process, watch: Watchdog, pieces: Iterable[bytes | memoryview], room: FrameLimits
     ) -> bytearray | None:
         """Send a task and return the answer, None where the child has ended."""
         try:
@@ -650,7 +659,7 @@ class Child:
                 else:
                     return None
 
-    def _send(self, process: Process, watch: Watch, pieces: Iterable[bytes | memoryview]) -> None:
+    def _send(self, process: Process, watch: Watchdog, pieces: Iterable[bytes | memoryview]) -> None:
         assert process.stdin is not None
         pipe = process.stdin.fileno()
         with selectors.DefaultSelector() as selector:
@@ -666,7 +675,7 @@ class Child:
                     else:
                         watch.look()
 
-    def _receive(self, process: Process, watch: Watch, room: Room) -> bytearray:
+    def _receive(self, process: Process, watch: Watchdog, room: FrameLimits) -> bytearray:
         assert process.stdout is not None
         pipe = process.stdout.fileno()
         received = bytearray()
@@ -686,7 +695,7 @@ class Child:
                     if wanted == FRAME.size and len(received) >= wanted:
                         wanted += sum(FRAME.unpack_from(received))
                         room.check_head(received)
-                    watch.heard(wanted)
+                    watch.note_answer(wanted)
                 elif process.poll() is not None:  # a process of its own may still hold the pipe open
                     raise EOFError
                 else:
@@ -748,13 +757,13 @@ def _ended(name: str, code: int | None, words: str) -> str:
     return f"{name} {how}" + (f" ({words})" if words else "")
 
 
-def _told(text: Json) -> str:
+def _error_text(text: Json) -> str:
     """Return a text of a child, of which the last line may be quoted."""
     said = str(text)[-_LETTERS:].encode("utf-8", "backslashreplace").decode()
     return said.strip() or "it does not say why"
 
 
-def _line(said: str) -> str:
+def _one_line(said: str) -> str:
     return " ".join(said.split())[:200].encode("utf-8", "backslashreplace").decode()
 
 
@@ -771,14 +780,14 @@ def file_bytes(task: Any) -> int:
     return max(inner + int(task.get("nbytes") or 0), companions, int(task.get("file_bytes") or 0))
 
 
-def _room(task: Mapping[str, Json]) -> Room:
+def _answer_limits(task: Mapping[str, Json]) -> FrameLimits:
     """Return how large the answer to a task may be: by the bytes of its files, or of what else it comes from."""
     nbytes = task.get("nbytes", 0)
     for item in task.get("items") or ():
         if isinstance(item, dict):
             part = item.get("part")
             nbytes += part[1] - part[0] if part else item.get("nbytes") or 0
-    return Room(
+    return FrameLimits(
         text=(32 << 20) + 64 * nbytes,  # of what it takes as JSON a line of a packed file may be a hundredth
         values=2_000_000 + 16 * nbytes,
         arrays=(128 << 20) + 64 * nbytes,

@@ -27,11 +27,11 @@ from typing import Any
 from datacheck import __version__
 from datacheck.errors import DatacheckError, StorageError, UsageError
 from datacheck.runtime.sandbox import Sandbox
-from datacheck.workers.budget import LIMITS, WHOLE, Budget, Limits, Offenders
-from datacheck.workers.child import PARSER, Child, Death, Program, within
+from datacheck.workers.budget import LIMITS, WHOLE, FailureHistory, ItemBudget, Limits
+from datacheck.workers.child import PARSER, Child, ChildSpec, Death, clamp_place
 from datacheck.workers.wire import Json
 
-__all__ = ["Child", "Death", "Limits", "Outcome", "Tasks", "ordered_map", "run_task"]
+__all__ = ["Child", "Death", "Limits", "TaskResult", "Tasks", "ordered_map", "run_task"]
 
 _CONNECT_S = 10.0
 _DASHBOARD_S, _PAGE_BYTES = 2.0, 1 << 16
@@ -44,7 +44,7 @@ _WAITING = 16  # tasks that a cluster without a worker is shown, so that it grow
 
 
 @dataclass
-class Outcome:
+class TaskResult:
     """What came of one task: payloads, the items that could not be done, and the Dask worker that ran it."""
 
     task: Json
@@ -57,7 +57,7 @@ _Same = Callable[[Json], Hashable] | None
 Tasks = dict[str, Json] | list[dict[str, Json]]  # one task, or a series of them
 
 
-def run_task(child: Child, function: str, task: dict[str, Json], offenders: Offenders | None = None) -> Outcome:
+def run_task(child: Child, function: str, task: dict[str, Json], offenders: FailureHistory | None = None) -> TaskResult:
     """Run one task to its end, whatever its items do to the child.
 
     Args:
@@ -69,7 +69,7 @@ def run_task(child: Child, function: str, task: dict[str, Json], offenders: Offe
             that has ended its child, without what is none of the item's and may have done it (a tokenizer).
         offenders: what failed in other tasks.
     """
-    offenders = offenders or Offenders()
+    offenders = offenders or FailureHistory()
     outcome = _run(child, function, task, offenders)
     less: dict[str, Json] = task.get("without") or {}
     for death in [death for death in outcome.deaths if less and not (death.machine or death.crash)]:
@@ -81,9 +81,9 @@ def run_task(child: Child, function: str, task: dict[str, Json], offenders: Offe
 
 
 def _run(
-    child: Child, function: str, task: dict[str, Json], offenders: Offenders, *, less: bool = False
-) -> Outcome:  # fmt: skip
-    outcome = Outcome(task)
+    child: Child, function: str, task: dict[str, Json], offenders: FailureHistory, *, less: bool = False
+) -> TaskResult:  # fmt: skip
+    outcome = TaskResult(task)
     waiting: deque[tuple[list[Json], bool]] = deque([(list(task["items"]), False)])
     places = {id(item): place for place, item in enumerate(task["items"])}
     made: list[tuple[int, Json]] = []  # in the order of the items, whichever was tried first
@@ -96,8 +96,8 @@ def _run(
         outcome.deaths += linked
         if linked and not items:
             continue
-        child.budget = _whole if alone else offenders.budget
-        with _ALONE if alone else nullcontext():
+        child.budget = _full_budget if alone else offenders.budget
+        with _SERIAL_LOCK if alone else nullcontext():
             began = time.monotonic()
             payload, death = child.run(function, task | {"items": items})
             took = time.monotonic() - began
@@ -105,14 +105,14 @@ def _run(
             wrong |= len(items) == 1 and items[0] is accused
             made.append((places[id(items[0])] if items else 0, payload))
             continue
-        place = within(child.at(), len(items))
+        place = clamp_place(child.at(), len(items))
         offenders.lost(death.kind, took)
         if death.kind in LIMITS and len(items) > 1:
             accused = items[place]
-            waiting.extendleft((part, False) for part in reversed(_parted(items, place, death.kind, halve=wrong)))
+            waiting.extendleft((part, False) for part in reversed(_split_items(items, place, death.kind, halve=wrong)))
             continue
         death = replace(death, item=items[place])  # a child that still runs may have said another one meanwhile
-        death, final = _verdict(death, offenders, took, killed, alone=alone, sole=len(items) == 1)
+        death, final = _judge_death(death, offenders, took, killed, alone=alone, sole=len(items) == 1)
         if final:
             outcome.deaths.append(death)
             _remember(death, offenders, less=less)
@@ -124,7 +124,7 @@ def _run(
     return outcome
 
 
-def _untried(items: list[Json], offenders: Offenders, *, less: bool) -> tuple[list[Json], list[Death]]:
+def _untried(items: list[Json], offenders: FailureHistory, *, less: bool) -> tuple[list[Json], list[Death]]:
     """Return the items to try, and the deaths of those whose file has ended by a limit under another name."""
     left: list[Json] = []
     deaths = list[Death]()
@@ -137,12 +137,12 @@ def _untried(items: list[Json], offenders: Offenders, *, less: bool) -> tuple[li
     return left, deaths
 
 
-def _remember(death: Death, offenders: Offenders, *, less: bool) -> None:
+def _remember(death: Death, offenders: FailureHistory, *, less: bool) -> None:
     if death.kind in LIMITS and not death.machine:
         offenders.ended(death.item, death.how, death.kind, less=less)
 
 
-def _parted(items: list[Json], place: int, kind: str, *, halve: bool) -> list[list[Json]]:
+def _split_items(items: list[Json], place: int, kind: str, *, halve: bool) -> list[list[Json]]:
     """Return the parts of a task in which items are tried again, after a death for which one of them may be to blame.
 
     Args:
@@ -158,28 +158,28 @@ def _parted(items: list[Json], place: int, kind: str, *, halve: bool) -> list[li
     return [part for part in ([items[place]], items[:place], items[place + 1 :]) if part]
 
 
-def _again(death: Death, times: int) -> tuple[Death, bool]:
+def _killed_again(death: Death, times: int) -> tuple[Death, bool]:
     """Return what to say of an item whose child somebody else has killed so often, and whether it is given up."""
     how = f"{death.how}, {times} times: memory is short, or another program does it"
     return replace(death, how=how), times == _KILLED
 
 
 _KILLED = 4  # times that a child is killed by somebody else before its item is given up
-_ALONE = threading.Lock()  # of items that take much memory one at a time is tried
+_SERIAL_LOCK = threading.Lock()  # of items that take much memory one at a time is tried
 
 
-def _whole(item: Json) -> Budget:
+def _full_budget(item: Json) -> ItemBudget:
     del item
     return WHOLE
 
 
-def _verdict(
-    death: Death, offenders: Offenders, took: float, killed: Counter[int], *, alone: bool, sole: bool
+def _judge_death(
+    death: Death, offenders: FailureHistory, took: float, killed: Counter[int], *, alone: bool, sole: bool
 ) -> tuple[Death, bool]:  # fmt: skip
     """Return what to say of a death, and whether its item is not tried again."""
     if death.kind == "killed":
         killed[id(death.item)] += 1
-        return _again(death, killed[id(death.item)])
+        return _killed_again(death, killed[id(death.item)])
     if death.kind in {"memory", "busy"} and not alone:
         reason = offenders.refused(death.item, death.kind)
         return (replace(death, how=reason), True) if reason else (death, False)
@@ -189,22 +189,26 @@ def _verdict(
     return death, final
 
 
-_HERE = threading.local()
+_THREAD_STATE = threading.local()
 
 
 def _on_worker(
-    function: str, series: Sequence[dict[str, Json]], limits: Limits, program: Program, run: str, same: _Same = None
-) -> list[Outcome]:
+    function: str, series: Sequence[dict[str, Json]], limits: Limits, program: ChildSpec, run: str, same: _Same = None
+) -> list[TaskResult]:
     """Run the tasks of a series on a Dask worker, in the one child that this thread of it has for this run.
 
     Notes:
         A worker may have several threads, and a child answers one at a time. It may outlive many runs, and a child
         keeps the modules of a user as they were when it imported them.
     """
-    if getattr(_HERE, "run", "") != run:
+    if getattr(_THREAD_STATE, "run", "") != run:
         limits = replace(limits, memory_b=min(limits.memory_b, Limits().memory_b))  # this machine may have less
-        _HERE.run, _HERE.child, _HERE.offenders = run, Child(limits, program), Offenders(same=same)
-    outcomes = [run_task(_HERE.child, function, task, _HERE.offenders) for task in series]
+        _THREAD_STATE.run, _THREAD_STATE.child, _THREAD_STATE.offenders = (
+            run,
+            Child(limits, program),
+            FailureHistory(same=same),
+        )
+    outcomes = [run_task(_THREAD_STATE.child, function, task, _THREAD_STATE.offenders) for task in series]
     for outcome in outcomes:
         if any(death.machine for death in outcome.deaths):
             from distributed import get_worker  # noqa: PLC0415  as below
@@ -229,7 +233,7 @@ def ordered_map(
     sandbox: Sandbox | None = None,
     same: _Same = None,
     told: Callable[[str], None] = lambda _: None,
-) -> Iterator[Outcome]:
+) -> Iterator[TaskResult]:
     """Yield the outcome of every task, in task order.
 
     Args:
@@ -273,13 +277,13 @@ def ordered_map(
 
 def _on_children(
     function: str, tasks: Iterable[Tasks | None], children: Sequence[Child], same: _Same = None
-) -> Iterator[Outcome]:
+) -> Iterator[TaskResult]:
     """Run tasks on children of this process, each served by one thread; one child needs none.
 
     Notes:
         Dask would take two seconds to start and 100 MB for each worker, whose only work is to wait for such a child.
     """
-    offenders = Offenders(len(children), same)
+    offenders = FailureHistory(len(children), same)
     if len(children) == 1:
         every = chain.from_iterable(_series(task) for task in tasks if task is not None)
         yield from (run_task(children[0], function, task, offenders) for task in every)
@@ -288,41 +292,43 @@ def _on_children(
     for child in children:
         idle.put(child)
     run = partial(_on_idle, function, idle, offenders)
-    threads, waiting = ThreadPoolExecutor(len(children)), deque[_Given]()
+    threads, waiting = ThreadPoolExecutor(len(children)), deque[_PendingTask]()
     with contextlib.ExitStack() as leaving:
         leaving.callback(threads.shutdown, cancel_futures=True)
         for child in children:
             leaving.callback(child.end)  # before that: no thread waits for one then
         for task in tasks:  # the next may be long in coming
             if task is not None:
-                found: SimpleQueue[Outcome | None] = SimpleQueue()
+                found: SimpleQueue[TaskResult | None] = SimpleQueue()
                 done = threads.submit(run, _series(task), found)
-                waiting.append(_Given(done, isinstance(task, list), found))
+                waiting.append(_PendingTask(done, isinstance(task, list), found))
             if task is None or waiting[0].done.done():
-                yield from _first(waiting)
-            yield from _until(waiting, 2 * len(children))  # with more under way, children would wait for the caller
+                yield from _next_outcome(waiting)
+            yield from _drain_until(
+                waiting, 2 * len(children)
+            )  # with more under way, children would wait for the caller
         while waiting:
-            yield from _first(waiting)
+            yield from _next_outcome(waiting)
 
 
 @dataclass
-class _Given:
+class _PendingTask:
     """A task or a series that is under way: its future, and where outcomes come before it is done."""
 
     done: Any
     series: bool
-    found: SimpleQueue[Outcome | None] = field(default_factory=SimpleQueue)
+    found: SimpleQueue[TaskResult | None] = field(default_factory=SimpleQueue)
 
 
-def _under_way(waiting: Sequence[_Given]) -> int:
+def _under_way(waiting: Sequence[_PendingTask]) -> int:
     """Return how many are not yielded yet; where a series comes first, which takes long, how many are not done yet."""
     first_takes_long = waiting and waiting[0].series
     return sum(not one.done.done() for one in waiting) if first_takes_long else len(waiting)
 
 
 def _on_idle(
-    function: str, idle: SimpleQueue[Child], offenders: Offenders, series: Sequence[dict[str, Json]],
-    found: SimpleQueue[Outcome | None],
+    function: str, idle: SimpleQueue[Child], offenders: FailureHistory, series: Sequence[dict[str, Json]],
+    found: SimpleQueue[TaskResult | None],
 ) -> None:  # fmt: skip
     child = idle.get()
     try:
@@ -333,13 +339,13 @@ def _on_idle(
         found.put(None)
 
 
-def _until(waiting: deque[_Given], most: int) -> Iterator[Outcome]:
+def _drain_until(waiting: deque[_PendingTask], most: int) -> Iterator[TaskResult]:
     """Yield outcomes until fewer than `most` are under way."""
     while _under_way(waiting) >= most:
-        yield from _first(waiting)
+        yield from _next_outcome(waiting)
 
 
-def _first(waiting: deque[_Given]) -> Iterator[Outcome]:
+def _next_outcome(waiting: deque[_PendingTask]) -> Iterator[TaskResult]:
     """Yield the next outcome of what was given first; none where it was a series that has no other one."""
     given = waiting[0]
     outcome = given.found.get()
@@ -351,8 +357,8 @@ def _first(waiting: deque[_Given]) -> Iterator[Outcome]:
 
 
 def _on_dask(
-    run: partial[list[Outcome]], tasks: Iterator[Tasks | None], scheduler: str, told: Callable[[str], None]
-) -> Iterator[Outcome]:
+    run: partial[list[TaskResult]], tasks: Iterator[Tasks | None], scheduler: str, told: Callable[[str], None]
+) -> Iterator[TaskResult]:
     import distributed  # noqa: PLC0415  0.5 s that only a run on a cluster should pay
 
     with _client(distributed, scheduler) as client:
@@ -361,7 +367,7 @@ def _on_dask(
         if not _threads(client):
             _result(client, _submit(client, int), told)  # a cluster that grows with its work has some now
         _same_datacheck(distributed, client)
-        waiting: deque[_Given] = deque()
+        waiting: deque[_PendingTask] = deque()
         fill = partial(_fill, client, run, enumerate(tasks), waiting)
         while True:
             fill()
@@ -371,11 +377,11 @@ def _on_dask(
             outcomes = _result(client, first.done, told, fill if first.series else lambda: None)
             waiting.popleft()
             for outcome in outcomes:
-                yield _elsewhere(client, run, outcome, told)
+                yield _retry_elsewhere(client, run, outcome, told)
 
 
 def _fill(
-    client: Any, run: partial[list[Outcome]], todo: Iterator[tuple[int, Tasks | None]], waiting: deque[_Given]
+    client: Any, run: partial[list[TaskResult]], todo: Iterator[tuple[int, Tasks | None]], waiting: deque[_PendingTask]
 ) -> None:
     """Give a cluster as much to do as its workers need ahead."""
     ahead = max(_WAITING, 2 * sum((_threads(client) or {}).values()))  # workers come and go
@@ -385,10 +391,12 @@ def _fill(
         # as one callable: Dask looks for futures in all that it is given as arguments, value by value
         key = f"datacheck-{run.keywords['run']}-{number:08d}"
         future = _submit(client, partial(run, _series(task)), key=key)
-        waiting.append(_Given(future, isinstance(task, list)))
+        waiting.append(_PendingTask(future, isinstance(task, list)))
 
 
-def _elsewhere(client: Any, run: partial[list[Outcome]], outcome: Outcome, told: Callable[[str], None]) -> Outcome:
+def _retry_elsewhere(
+    client: Any, run: partial[list[TaskResult]], outcome: TaskResult, told: Callable[[str], None]
+) -> TaskResult:
     """Return the outcome of a task whose items that a machine could not do were tried on others, too."""
     tried = {outcome.worker}
     for _ in range(_TRIES):

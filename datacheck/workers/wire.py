@@ -141,7 +141,7 @@ def _require(true: bool, at: str) -> None:  # noqa: FBT001
 
 
 Json = Any
-_MANY = 64  # rows
+_MIN_ROWS = 64  # rows
 _LONGEST = 40  # letters of a dtype's name
 FRAME = struct.Struct("<QQ")  # bytes of JSON, bytes of arrays
 
@@ -157,7 +157,7 @@ def encode(value: Json) -> list[bytes | memoryview]:
 
     def default(item: object) -> object:
         if isinstance(item, np.ndarray) and not item.dtype.hasobject:
-            same = _alike(item)
+            same = _is_constant(item)
             arrays.append(np.ascontiguousarray(item[:1] if same else item))
             said = {mark: len(arrays) - 1, "dtype": item.dtype.str, "shape": list(item.shape)}
             return said | {"alike": True} if same else said
@@ -176,19 +176,19 @@ def encode(value: Json) -> list[bytes | memoryview]:
     return [FRAME.pack(len(head), sum(map(len, body))), head, *body]
 
 
-def _alike(array: np.ndarray[Any, Any]) -> bool:
+def _is_constant(array: np.ndarray[Any, Any]) -> bool:
     """Tell whether all of many rows are the same, bit by bit."""
-    if array.ndim == 0 or len(array) < _MANY or array.dtype.kind not in "biuf" or not array[0].size:
+    if array.ndim == 0 or len(array) < _MIN_ROWS or array.dtype.kind not in "biuf" or not array[0].size:
         return False
     rows = array.view(f"u{array.itemsize}") if array.dtype.kind == "f" and array.itemsize <= 8 else array
-    return bool((rows[:_MANY] == rows[0]).all() and (rows == rows[0]).all())
+    return bool((rows[:_MIN_ROWS] == rows[0]).all() and (rows == rows[0]).all())
 
 
 class TooLargeError(ValueError):
     """A frame that takes more memory than it may."""
 
 
-class Room(NamedTuple):
+class FrameLimits(NamedTuple):
     """How large a frame may be.
 
     Args:
@@ -238,10 +238,10 @@ class Room(NamedTuple):
             raise TooLargeError(msg)
 
 
-ANY = Room(2**63, 2**63, 2**63, 2**200)
+UNLIMITED = FrameLimits(2**63, 2**63, 2**63, 2**200)
 
 
-def decode(frame: bytes | bytearray, most: int | None = None, room: Room = ANY) -> Json:
+def decode(frame: bytes | bytearray, most: int | None = None, room: FrameLimits = UNLIMITED) -> Json:
     """Return the value of a frame made by `encode`.
 
     Args:

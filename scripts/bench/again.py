@@ -28,7 +28,7 @@ from datacheck.testing.synth import ho3d
 def pickles(folder: Path, share: float) -> None:
     """Write frames without their per-vertex fields: what a second scan costs does not depend on bytes."""
     frames = max(1, int(1225 * share))
-    ho3d.write(folder, 0, ho3d.Size(train=55, evaluation=13, frames=(frames, frames + 1), vertices=False))
+    ho3d.write(folder, 0, ho3d.Ho3dSize(train=55, evaluation=13, frames=(frames, frames + 1), vertices=False))
 
 
 def lines(folder: Path, share: float) -> None:

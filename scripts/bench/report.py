@@ -102,7 +102,7 @@ def opened(page):
 
 def scanned(data, schema, rounds):
     """Scan data as the command does; print how much longer it takes with pictures and page, and with the page alone."""
-    from datacheck.preview.run_previews import Drawer
+    from datacheck.preview.run_previews import PreviewProcess
     from datacheck.scan import scan
 
     seconds = {"scan": [], "page": [], "page and pictures": []}
@@ -110,11 +110,11 @@ def scanned(data, schema, rounds):
         what = list(seconds)[number % 3]
         with tempfile.TemporaryDirectory() as place:
             began = time.perf_counter()
-            with Drawer() if what == "page and pictures" else nullcontext() as drawer:
+            with PreviewProcess() if what == "page and pictures" else nullcontext() as preview_process:
                 run = scan(data, schema, output=Path(place) / "run", rehash=True)
                 done = time.perf_counter()
                 if what != "scan":
-                    page = write_page(run, drawn=None if drawer is None else drawer.write(run))
+                    page = write_page(run, drawn=None if preview_process is None else preview_process.write(run))
             now = time.perf_counter()
             size = 0 if what == "scan" else page.stat().st_size
             seconds[what].append((now - began, now - done))

@@ -172,7 +172,7 @@ def clouds(folder: Path, scale: float) -> Iterator[Data]:
 
 def pickles(folder: Path, scale: float) -> Iterator[Data]:
     """Annotations of frames."""
-    ho3d.write(folder, 0, ho3d.Size(train=max(1, round(83.325 * scale)), evaluation=0, frames=(_FRAMES, _FRAMES)))
+    ho3d.write(folder, 0, ho3d.Ho3dSize(train=max(1, round(83.325 * scale)), evaluation=0, frames=(_FRAMES, _FRAMES)))
     picture = folder.parent / "picture.jpg"
     y, x = np.mgrid[:480, :640]
     Image.fromarray(np.stack([x % 256, y % 256, (x * y) // 512 % 256], axis=-1).astype(np.uint8)).save(picture)
@@ -184,7 +184,9 @@ def pickles(folder: Path, scale: float) -> Iterator[Data]:
 
 def demos(folder: Path, scale: float) -> Iterator[Data]:
     """Episodes with pictures that are not read."""
-    libero.write(folder, 0, libero.Size(suites=("libero_spatial",), tasks=10, demos=max(1, round(50 * scale)), image=0))
+    libero.write(
+        folder, 0, libero.LiberoSize(suites=("libero_spatial",), tasks=10, demos=max(1, round(50 * scale)), image=0)
+    )
     files = sorted(folder.rglob("*.hdf5"))
     for path in files:
         with h5py.File(path, "a") as file:
@@ -226,10 +228,10 @@ _GIGABYTE = 1_000_000_000
 PEERS: list[str] = []
 
 LINES: dict[str, tuple[str, Callable[..., dict]]] = {
-    "texts, 1.4 kB a line": ("pretrain", lambda rng: minimind.pretrain(rng, minimind.Size(characters=560))),
-    "texts, 0.35 kB a line": ("pretrain", lambda rng: minimind.pretrain(rng, minimind.Size(characters=125))),
+    "texts, 1.4 kB a line": ("pretrain", lambda rng: minimind.pretrain(rng, minimind.MinimindSize(characters=560))),
+    "texts, 0.35 kB a line": ("pretrain", lambda rng: minimind.pretrain(rng, minimind.MinimindSize(characters=125))),
     "chats, 1.9 kB a line": (
-        "sft", lambda rng: {"conversations": minimind.chat(rng, minimind.Size(answer=240, turns=2))}
+        "sft", lambda rng: {"conversations": minimind.chat(rng, minimind.MinimindSize(answer=240, turns=2))}
     ),
 }  # fmt: skip
 

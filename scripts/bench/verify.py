@@ -22,7 +22,7 @@ from pathlib import Path
 
 from build import ITEM, SCHEMA, write_data
 
-from datacheck.cache.store import Folder
+from datacheck.cache.store import FolderStore
 from datacheck.cache.verify import verify
 from datacheck.pipeline import build
 from datacheck.runtime.aligned import empty
@@ -77,7 +77,7 @@ def main() -> int:
         for turn in range(asked.rounds + 1):  # the first one warms up
             for way, passed in ways.items():
                 if asked.cold:
-                    Folder(folder).drop()
+                    FolderStore(folder).drop()
                 start = time.perf_counter()
                 passed(folder)
                 if turn:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.build.field_stats import of_blocks
-from datacheck.build.job import Job
-from datacheck.build.plan import Samples
+from datacheck.build.field_stats import stats_of_blocks
+from datacheck.build.job import BuildJob
+from datacheck.build.plan import SplitSamples
 from datacheck.schema.model import Schema
 from datacheck.sources import list_files, open_source, plan_work
 from datacheck.sources.base import Unread
@@ -32,7 +32,7 @@ def job_of(
     split: str = "",
     pipeline: str = "tiny",
     paths: Sequence[str] = (),
-) -> Job:
+) -> BuildJob:
     """Read everything once, as a scan would, and judge by `invalid`."""
     invalid = invalid or {}
     listing = list_files(root)
@@ -53,14 +53,14 @@ def job_of(
     codes = [invalid.get(key, () if rows[key][1] else ("DC101",)) for key in keys]
     files = [source.files(item) for item in items]
     entries = {path: listing.by_path[path]._replace(digest=digest_entry(root, path)) for some in files for path in some}
-    return Job(
+    return BuildJob(
         pipeline=pipeline, schema=schema, split=split, root=root, roots={}, steps=[step(entry) for entry in steps],
-        samples=Samples(
+        samples=SplitSamples(
             keys=keys, items=items, item_of=np.array([rows[k][0] for k in keys]), inner=["" for _ in keys],
             readable=np.array([rows[k][1] for k in keys]), valid=np.array([not c for c in codes]), codes=codes,
             nbytes=np.array([rows[k][2] for k in keys]),
         ),
-        seen=of_blocks(keys, blocks), files=files, sources=entries, paths=paths,
+        seen=stats_of_blocks(keys, blocks), files=files, sources=entries, paths=paths,
     )  # fmt: skip
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from datacheck.build import builder
 from datacheck.build.builder import build_cache
 from datacheck.cache import layout
-from datacheck.model.row_keys import of_runs
+from datacheck.model.row_keys import keys_from_runs
 from datacheck.plugins import resolve
 from datacheck.runtime import fsops
-from datacheck.workers.parallel import Outcome
+from datacheck.workers.parallel import TaskResult
 from datacheck.workers.wire import decode, encode
 from tests.build.make import job_of, schema_of, tree
 
@@ -35,7 +35,7 @@ def small(patch):
         for task in map(dict, tasks):
             seen.extend(task["items"])
             asked = decode(b"".join(encode(task)))
-            yield Outcome(task, [decode(b"".join(encode(resolve(function)(asked, lambda _: None))))])
+            yield TaskResult(task, [decode(b"".join(encode(resolve(function)(asked, lambda _: None))))])
 
     patch.setattr(layout, "SHARD_BYTES", 1 << 11)
     patch.setattr(layout, "CHUNK_BYTES", 1 << 8)
@@ -102,7 +102,7 @@ def shards(path):
 
 def read(orders):
     """Return the keys that were asked of the sources."""
-    return sorted(key for order in orders for one in order["reads"] for key in of_runs(one["item"]["keys"]))
+    return sorted(key for order in orders for one in order["reads"] for key in keys_from_runs(one["item"]["keys"]))
 
 
 def flip(path, offset=None):

@@ -14,7 +14,7 @@ import zarr
 
 from datacheck.build import builder
 from datacheck.build.builder import build_cache
-from datacheck.build.publish import InFolder
+from datacheck.build.publish import FolderTarget
 from datacheck.cache import layout, open_cache
 from datacheck.cache.manifest import content_root, measure_files, read_manifest
 from datacheck.cache.store import open_store
@@ -171,7 +171,7 @@ def test_the_loser_of_a_race_uses_the_winner_s_cache(tmp_path, monkeypatch):
     mixed(tmp_path / "data", 6)
     job = job_of(schema_of(MIXED), tmp_path / "data")
     first = build_cache(job, tmp_path / "out")
-    monkeypatch.setattr(InFolder, "finished", lambda target: (None, None))  # as if it had not been there yet
+    monkeypatch.setattr(FolderTarget, "finished", lambda target: (None, None))  # as if it had not been there yet
     second = build_cache(job, tmp_path / "out")
     assert (second.path, second.reused) == (first.path, True)
     assert [p.name for p in first.path.parent.iterdir()] == [first.path.name]
@@ -183,7 +183,7 @@ def test_a_race_of_different_contents_is_an_error(tmp_path, monkeypatch):
     other = job_of(schema_of(MIXED), tmp_path / "data", steps=[{"camera": {"fields": ["cloud"], "to": "opencv"}}])
     first = build_cache(job, tmp_path / "out")
     golden = tree(first.path)
-    monkeypatch.setattr(InFolder, "finished", lambda target: (None, None))
+    monkeypatch.setattr(FolderTarget, "finished", lambda target: (None, None))
     monkeypatch.setattr(builder.fingerprint, "key", lambda said: first.path.name)
     with pytest.raises(NondeterministicBuildError, match=r"differs: digests/fields/cloud/c\.0\. .*not deterministic"):
         build_cache(other, tmp_path / "out")

@@ -196,8 +196,8 @@ def test_what_does_not_come_again_is_said_to_be_rare(made, tmp_path, data):
 @pytest.mark.parametrize(("shards", "some"), [(1, [0]), (8, list(range(8))), (9, [0, 1, 2, 3, 4, 5, 6, 8]),
                                               (701, [0, 100, 200, 300, 400, 500, 600, 700])])  # fmt: skip
 def test_some_are_the_first_the_last_and_a_few_between(shards, some):
-    assert check.chosen(shards, "some") == some
-    assert check.chosen(shards, "all") == list(range(shards))
+    assert check.choose_shards(shards, "some") == some
+    assert check.choose_shards(shards, "all") == list(range(shards))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -245,7 +245,7 @@ def test_digests_of_a_step_are_those_of_its_values(made, tmp_path, data):
     job = made("clean")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(check, "_compare", lambda job, plan, steps, second, first, folder: found.append(
-            check._traced(job, plan, steps, 0, ["001.npz"], folder, again=False)))  # fmt: skip
+            check._trace_steps(job, plan, steps, 0, ["001.npz"], folder, again=False)))  # fmt: skip
         found = []
         build_cache(job, tmp_path / "out", check="some")
     with np.load(data / "data/001.npz") as file:

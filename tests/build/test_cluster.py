@@ -20,7 +20,7 @@ from datacheck.build.shard_worker import write_shards
 from datacheck.errors import StorageError
 from datacheck.workers import parallel
 from datacheck.workers.child import Child, Limits
-from datacheck.workers.parallel import Outcome, ordered_map, run_task
+from datacheck.workers.parallel import TaskResult, ordered_map, run_task
 from datacheck.workers.wire import encode
 from tests.build.cluster import cluster
 from tests.build.make import MIXED, job_of, mixed, schema_of, tree
@@ -309,7 +309,7 @@ def test_a_task_answers_with_number_size_and_digest_alone(job, tmp_path, monkeyp
     build_cache(job, tmp_path / "out")
     assert len(outcomes) >= 3
     assert all(small(outcome) for outcome in outcomes)
-    planted = Outcome(outcomes[0].task, [[[0, 4, "0" * 32, np.zeros(3)]]])
+    planted = TaskResult(outcomes[0].task, [[[0, 4, "0" * 32, np.zeros(3)]]])
     assert not small(planted)
 
 

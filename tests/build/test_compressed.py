@@ -23,7 +23,7 @@ from datacheck.cli.main import datacheck
 from datacheck.errors import NondeterministicBuildError, UsageError
 from datacheck.pipeline import build, load_pipeline
 from datacheck.plugins import resolve
-from datacheck.workers.parallel import Outcome
+from datacheck.workers.parallel import TaskResult
 from tests.build.make import MIXED, job_of, mixed, schema_of, tree
 from tests.build.test_builder import check
 
@@ -68,7 +68,7 @@ def test_an_interrupted_build_goes_on_with_its_compressed_shards(tmp_path, job, 
     def inline(function, tasks, **_):
         for task in tasks:
             made.extend(order["g"] for order in task["items"])
-            yield Outcome(task, [resolve(function)(task, lambda _: None)])
+            yield TaskResult(task, [resolve(function)(task, lambda _: None)])
 
     def stop(tick):
         if tick.files >= 2:

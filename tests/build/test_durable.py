@@ -8,12 +8,12 @@ import pytest
 
 from datacheck.build import builder, publish
 from datacheck.build.builder import build_cache
-from datacheck.build.finish import Finish
+from datacheck.build.finish import CacheFinisher
 from datacheck.cache import layout
 from datacheck.plugins import resolve
 from datacheck.runtime import fsops
 from datacheck.runtime.fsops import System
-from datacheck.workers.parallel import Outcome
+from datacheck.workers.parallel import TaskResult
 from tests.build.make import MIXED, job_of, mixed, schema_of
 
 
@@ -63,7 +63,7 @@ class Watch(System):
 
 def inline(function, tasks, **_):
     for task in tasks:
-        yield Outcome(task, [resolve(function)(task, lambda _: None)])
+        yield TaskResult(task, [resolve(function)(task, lambda _: None)])
 
 
 @pytest.fixture
@@ -104,11 +104,11 @@ def ending(*_, **__):
 
 @pytest.mark.parametrize("place", ["_dimensions", "_documents", "_provenance"])
 def test_what_a_build_before_left_unsynced_is_synced_before_it_is_named(watched, monkeypatch, place):
-    real = getattr(Finish, place)
-    monkeypatch.setattr(Finish, place, ending)
+    real = getattr(CacheFinisher, place)
+    monkeypatch.setattr(CacheFinisher, place, ending)
     with pytest.raises(EndedError):
         watched()
-    monkeypatch.setattr(Finish, place, real)
+    monkeypatch.setattr(CacheFinisher, place, real)
     assert watched() == ([], [])
 
 
@@ -129,10 +129,10 @@ def test_a_name_that_another_builder_made_is_synced_before_it_is_told(watched, m
 
 
 def test_the_watch_sees_what_a_build_before_left_unsynced(watched, monkeypatch):
-    real = Finish._documents
-    monkeypatch.setattr(Finish, "_documents", ending)
+    real = CacheFinisher._documents
+    monkeypatch.setattr(CacheFinisher, "_documents", ending)
     with pytest.raises(EndedError):
         watched()
-    monkeypatch.setattr(Finish, "_documents", real)
+    monkeypatch.setattr(CacheFinisher, "_documents", real)
     monkeypatch.setattr(fsops, "sync_files", lambda *_: None)
     assert watched()[0]

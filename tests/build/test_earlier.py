@@ -20,7 +20,7 @@ from datacheck.cache import layout
 from datacheck.cache.codec import Codec
 from datacheck.cache.verify import verify
 from datacheck.cli.main import run
-from datacheck.model.row_keys import of_runs
+from datacheck.model.row_keys import keys_from_runs
 from tests.build.make import job_of, schema_of
 from tests.build.rebuild import CAST, FIELDS, agree, dataset, flip, job, read, rebuilt, shards, small, write
 
@@ -162,7 +162,7 @@ def test_a_changed_file_of_many_samples_is_read_for_all_of_them(tmp_path, orders
     lines(data / "b.jsonl", "b", 104, changed=7)
     orders.clear()
     one = build_cache(job_of(schema, data), tmp_path / "out")
-    keys = {order["g"]: of_runs(order["keys"]) for order in orders}
+    keys = {order["g"]: keys_from_runs(order["keys"]) for order in orders}
     assert read(orders) == [f"b.jsonl:{i:012d}" for i in range(104)]
     assert one.reuse.copied == sum(not key.startswith("b") for some in keys.values() for key in some) > 0
     assert one.reuse.linked > 0

@@ -15,7 +15,7 @@ from datacheck.build import builder
 from datacheck.build.builder import build_cache
 from datacheck.cache import layout
 from datacheck.cache.find import find_caches
-from datacheck.cache.manifest import exclusive
+from datacheck.cache.manifest import exclusive_lock
 from datacheck.cache.verify import verify
 from datacheck.errors import OutOfSpaceError, StorageError
 from datacheck.runtime import fsops
@@ -144,14 +144,14 @@ def test_a_cache_that_is_asked_is_held_against_removal(tmp_path, orders, monkeyp
     real = builder.ordered_map
 
     def looked(*given, **more):
-        free.append(exclusive(first.path))
+        free.append(exclusive_lock(first.path))
         return real(*given, **more)
 
     monkeypatch.setattr(builder, "ordered_map", looked)
     build_cache(job(tmp_path / "data", invalid={"001.npz": ("DC201",)}), tmp_path / "out")
     assert free
     assert set(free) == {None}
-    held = exclusive(first.path)
+    held = exclusive_lock(first.path)
     assert held is not None
     held.close()
 
@@ -191,7 +191,7 @@ def lengthen(path, rows):
         np.savez(path, **{**sample, "cloud": np.ones((rows, 2), np.float32), "near": np.ones((rows, 3), np.float16)})
 
 
-@pytest.mark.parametrize("when", ["datacheck.build.builder.ordered_map", "datacheck.build.finish.Finish.run"])
+@pytest.mark.parametrize("when", ["datacheck.build.builder.ordered_map", "datacheck.build.finish.CacheFinisher.run"])
 def test_a_build_that_ended_after_linking_goes_on(tmp_path, orders, monkeypatch, when):
     dataset(tmp_path / "data")
     build_cache(job(tmp_path / "data"), tmp_path / "out")
@@ -227,7 +227,7 @@ def test_no_task_can_write_into_a_shard_of_an_earlier_cache(tmp_path, orders, mo
     write(tmp_path / "data", "013.npz", 1013)
     if again:  # the run before came so far that all shards were under their last name
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(builder.Finish, "run", lambda self: (_ for _ in ()).throw(StorageError("ended")))
+            patch.setattr(builder.CacheFinisher, "run", lambda self: (_ for _ in ()).throw(StorageError("ended")))
             with pytest.raises(StorageError, match="ended"):
                 build_cache(job(tmp_path / "data"), tmp_path / "out")
         for path in tmp_path.rglob("records/*"):
@@ -360,7 +360,7 @@ def test_a_build_goes_on_with_shards_that_were_linked(tmp_path, orders):
     first = build_cache(job(tmp_path / "data"), tmp_path / "out")
     asked = job(tmp_path / "data", invalid={"001.npz": ("DC201",)})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(builder, "Finish", lambda *_: (_ for _ in ()).throw(StorageError("ended")))
+        patch.setattr(builder, "CacheFinisher", lambda *_: (_ for _ in ()).throw(StorageError("ended")))
         with pytest.raises(StorageError, match="ended"):
             build_cache(asked, tmp_path / "out")
     orders.clear()

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from datacheck.build.fingerprint import Difference, between, differences
+from datacheck.build.fingerprint import InputDifference, compare_caches, differences
 from datacheck.cache.manifest import measure_files, write_manifest
 from datacheck.errors import CorruptionError
 from datacheck.pipeline import build, explain
@@ -60,7 +60,7 @@ def test_a_declaration_is_named_by_its_path(data):
 def test_compression_is_named(data):
     build(schema(), data, "out")
     (one,) = explain(schema(), data, "out", compress="zstd")
-    assert one.differences == [Difference("codec", "none", "zstd:3")]
+    assert one.differences == [InputDifference("codec", "none", "zstd:3")]
 
 
 def test_files_that_came_went_and_changed_are_named(data):
@@ -90,9 +90,9 @@ def test_two_caches_are_told_apart_as_a_build_is_from_a_cache(data):
     said, _ = told(data, wanted)
     assert set(said) == {"sources", "samples", "schema.fields.points.size"}
     (second,) = build(wanted, data, "out")
-    assert {d.where: (d.before, d.now) for d in between(second.path, first.path)} == said
-    assert between(first.path, first.path) == []
-    (there,) = [d for d in between(first.path, second.path) if d.where == "schema.fields.points.size"]
+    assert {d.where: (d.before, d.now) for d in compare_caches(second.path, first.path)} == said
+    assert compare_caches(first.path, first.path) == []
+    (there,) = [d for d in compare_caches(first.path, second.path) if d.where == "schema.fields.points.size"]
     assert (there.before, there.now) == ("0.1..5", "absent")
 
 
@@ -126,7 +126,7 @@ def test_what_a_damaged_cache_says_is_not_told(data, was, now):
     ],
 )
 def test_leaves_are_told_by_their_path(now, before, found):
-    assert list(differences(now, before)) == [Difference(*one) for one in found]
+    assert list(differences(now, before)) == [InputDifference(*one) for one in found]
 
 
 def run(*args):
@@ -145,13 +145,13 @@ def test_a_field_that_has_no_name_is_damage(tmp_path, name, which):
     (caches[which] / "manifest.json").unlink()
     write_manifest(caches[which], measure_files(caches[which]), "0" * 32)
     with pytest.raises(CorruptionError, match=r"inputs\.json: .*a field without a name"):
-        between(*caches)
+        compare_caches(*caches)
 
 
 def test_differences_are_few_and_their_paths_short(tmp_path):
     """A name of 1.5 MB was repeated for each leaf below it: two caches took 3 GB."""
     inputs = [{"x" * 100_000: {str(n): i for n in range(20_000)}, "layout": []} for i in (0, 1)]
-    found = between(*pair_of(tmp_path, inputs))
+    found = compare_caches(*pair_of(tmp_path, inputs))
     assert len(found) == 10_000
     assert {(len(one.where) < 1_100, one.where[:500]) for one in found} == {(True, "x" * 500)}
 

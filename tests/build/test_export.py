@@ -122,7 +122,7 @@ def test_npz_holds_every_field_of_every_valid_sample(cache, tmp_path):
 
 def test_two_keys_that_are_one_file_are_refused(tmp_path, monkeypatch):
     folder = make_cache(tmp_path / "c", {"x": ArraySpec("int8", ())}, [{"x": np.int8(1)}] * 2, keys=["A", "a"])
-    monkeypatch.setattr(export, "_name", lambda key: key.lower() + ".npz")  # as a Mac's disk does it
+    monkeypatch.setattr(exporting, "_name", lambda key: key.lower() + ".npz")  # as a Mac's disk does it
     with pytest.raises(UsageError, match="another sample has the same file name"):
         export(folder, tmp_path / "to", "npz")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["c"]
@@ -174,7 +174,7 @@ def read_as_webdataset(path):
 
 def test_webdataset_tars_hold_every_field_under_names_that_it_splits_rightly(cache, tmp_path, monkeypatch):
     folder, samples = cache
-    monkeypatch.setattr(export, "SHARD_BYTES", 12_000)
+    monkeypatch.setattr(exporting, "SHARD_BYTES", 12_000)
     done = export(folder, tmp_path / "to", "webdataset")
     tars = sorted(done.path.glob("shard-*.tar"))
     assert len(tars) > 1
@@ -272,7 +272,7 @@ def test_an_episode_without_actions_is_left_out_whatever_else_it_has(tmp_path):
 
 
 def test_robomimic_comes_back_as_the_same_samples(tmp_path):
-    synth.write(tmp_path / "data", 5, synth.Size(tasks=2, demos=4, steps=50))
+    synth.write(tmp_path / "data", 5, synth.RobomimicSize(tasks=2, demos=4, steps=50))
     (first,) = build("robomimic", tmp_path / "data", tmp_path / "one")
     done = export(first.path, tmp_path / "to", "robomimic")
     (second,) = build("robomimic", tmp_path / "to", tmp_path / "two")
@@ -330,7 +330,7 @@ def test_a_split_that_hdf5_cannot_name_is_refused(tmp_path, split):
 
 @pytest.mark.parametrize("key", ["a\0b", "\0", "a\ud800b", "caf\udce9"])
 def test_a_key_that_hdf5_cannot_hold_is_named_before_anything_is_written(tmp_path, monkeypatch, key):
-    monkeypatch.setattr(export, "_AT_ONCE", 1)
+    monkeypatch.setattr(exporting, "_AT_ONCE", 1)
     specs = {"actions": ArraySpec("float32", (2,), "T")}
     samples = [{"actions": np.ones((3, 2))}] * 2
     folder = make_cache(tmp_path / "c", specs, samples, keys=["good", HalfPair(key)], valid=[True, False])
@@ -412,7 +412,7 @@ def test_what_a_killed_export_left_goes_with_the_next_to_that_name(cache, tmp_pa
     folder, _ = cache
     to = tmp_path / "to.[x]"
     script = (
-        "import os, sys\nfrom pathlib import Path\nfrom datacheck.build.export import export as e\n"
+        "import os, sys\nfrom pathlib import Path\nimport datacheck.build.export as e\n"
         "e._named = lambda *_: (print('grown', flush=True), sys.stdin.read())\ne.export(*sys.argv[1:], 'npz')"
     )
     with ExitStack() as stack:

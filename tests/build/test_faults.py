@@ -186,14 +186,14 @@ def test_a_task_gives_the_same_files_twice(data, tmp_path, monkeypatch):
 def test_what_late_tasks_leave_behind_is_not_published(data, tmp_path, monkeypatch):
     from datacheck.build import builder
 
-    written = builder._written
+    written = builder._make_shards
 
     def leaving(job, plan, steps, stage, *more):
         results = written(job, plan, steps, stage, *more)
         (stage.shards / "fields/x/.c.0.0.0.4242.partial").write_bytes(b"late")
         return results
 
-    monkeypatch.setattr(builder, "_written", leaving)
+    monkeypatch.setattr(builder, "_make_shards", leaving)
     built = build_cache(job_of(schema_of(FIELDS), data), tmp_path / "out")
     assert not list(built.path.rglob("*.partial"))
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from datacheck.build import gc, staging
-from datacheck.build.gc import freed, remove, survey
+from datacheck.build.gc import freed_bytes, remove, survey
 from datacheck.cache import manifest, open_cache
 from datacheck.cache.find import find_builds, find_caches, find_trash
 from datacheck.errors import CorruptionError, StorageError, UsageError
@@ -90,7 +90,7 @@ def test_what_a_reader_holds_stays(tmp_path):
 
 def test_builds_whose_builder_is_gone_go(tmp_path):
     place = tmp_path / "tiny/all"
-    with staging.claimed(place, "a" * 16) as stage:
+    with staging.claim(place, "a" * 16) as stage:
         (stage.work / "records").mkdir()
         (dead := stage.folder.with_name("b" * 16 + "." + "1" * 32)).mkdir()
         (dead / staging.OWNER).write_text("{}")
@@ -110,7 +110,7 @@ def test_builds_whose_builder_is_gone_go(tmp_path):
         assert said[ownerless.name] == said[unlocked.name] == "just being made"
         assert said[half.name] == "its builder is gone"
         assert said[mine.name] == "not named like a build"
-        assert freed([one for one in survey(tmp_path) if one.goes]) == 111
+        assert freed_bytes([one for one in survey(tmp_path) if one.goes]) == 111
         assert {one.path for one in sweep(tmp_path)} == {dead, half}
         for path in (ownerless, unlocked):
             os.utime(path, (1, 1))
@@ -124,7 +124,7 @@ def test_on_a_network_file_system_only_who_says_so_removes_what_may_be_read(tmp_
     build.mkdir(parents=True)
     (build / staging.OWNER).write_text("{}")
     monkeypatch.setattr(machine, "is_local", lambda path: False)
-    monkeypatch.setattr(manifest, "exclusive", None)  # locks are not asked
+    monkeypatch.setattr(manifest, "exclusive_lock", None)  # locks are not asked
     assert going(survey(tmp_path, 1)) == set()
     assert "--unlocked" in words(survey(tmp_path, 1))[made[1].name]
     assert going(survey(tmp_path, 1, unlocked=True)) == {made[1].name}
@@ -142,9 +142,9 @@ def test_shared_files_give_nothing_back_until_their_last_name_goes(tmp_path):
     (two / shard).hardlink_to(one / shard)
     total = sum(p.stat().st_size for p in one.rglob("*") if p.is_file())
     (first,) = (found for found in survey(tmp_path, 1) if found.goes)
-    assert (first.path, freed([first])) == (one, total - (one / shard).stat().st_size)
+    assert (first.path, freed_bytes([first])) == (one, total - (one / shard).stat().st_size)
     both = survey(tmp_path, 0)
-    assert freed(both) - sum(freed([found]) for found in both) == (one / shard).stat().st_size >= size
+    assert freed_bytes(both) - sum(freed_bytes([found]) for found in both) == (one / shard).stat().st_size >= size
     remove(first)
     assert open_cache(two, verify="manifest").gather("x", [0]).shape == (1, 700)
 
@@ -261,14 +261,14 @@ def test_a_pipe_is_never_waited_for(tmp_path):
 def test_a_cache_that_a_build_moves_aside_just_before_is_left_to_it(tmp_path, monkeypatch):
     made = cache(tmp_path, 1)
     (found,) = survey(tmp_path, 0)
-    real = gc.exclusive
+    real = gc.exclusive_lock
 
     def late(folder):
         held = real(folder)
         folder.rename(tmp_path / "aside")
         return held
 
-    monkeypatch.setattr(gc, "exclusive", late)
+    monkeypatch.setattr(gc, "exclusive_lock", late)
     assert not remove(found)
     assert not made.exists()
     assert len(open_cache(tmp_path / "aside", verify="full")) == 1

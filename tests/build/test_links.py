@@ -73,7 +73,7 @@ def test_a_link_in_the_place_of_the_folder_of_builds_is_refused(job, made, tmp_p
     (built.path.parent / layout.BUILDING).symlink_to(outside)
     with pytest.raises(StorageError, match=r"\.building: is a link.*Remove it and run the same command again"):
         build_cache(job, tmp_path / "out")
-    staging.sweep(built.path.parent, built.path.name)
+    staging.remove_abandoned(built.path.parent, built.path.name)
     assert len(told(outside)) == 2
 
 

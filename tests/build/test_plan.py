@@ -8,8 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.build import fingerprint
-from datacheck.build.field_stats import Seen, Signature, measured, of_blocks, of_table, signature
-from datacheck.build.plan import Plan, Samples, cut, estimate, resolve, stored, without_odd
+from datacheck.build.field_stats import (
+    FieldStats,
+    Signature,
+    has_field_stats,
+    signature,
+    stats_of_blocks,
+    stats_of_table,
+)
+from datacheck.build.plan import (
+    BuildPlan,
+    SplitSamples,
+    estimate_sample_bytes,
+    make_plan,
+    resolve,
+    storage_specs,
+    without_unstorable,
+)
 from datacheck.cache import layout
 from datacheck.cache.codec import Codec
 from datacheck.errors import UsageError
@@ -23,7 +38,7 @@ from tests.build.make import schema_of
 
 def seen_of(*values):
     """None: absent; an array: as it is."""
-    found = Seen.nothing(len(values))
+    found = FieldStats.nothing(len(values))
     for i, value in enumerate(values):
         if value is not None:
             column = Column.of([value])
@@ -141,34 +156,36 @@ def test_text_has_a_dimension_of_its_own():
     found = layout_of({"role": "text"}, "a", "bb")
     assert (found.dtype, found.dim, found.kind) == ("uint8", layout.text_dim("f"), "text")
     assert layout_of({"role": "chat"}, [1], [2]).kind == "json"
-    renamed = stored({"t": ArraySpec("uint8", (), "whatever", "text")})
+    renamed = storage_specs({"t": ArraySpec("uint8", (), "whatever", "text")})
     assert renamed["t"].dim == layout.text_dim("t")
 
 
 def test_what_no_cache_holds_is_refused_in_words():
     with pytest.raises(UsageError, match=r"f: an axis of size 0 .* select"):
-        stored({"f": layout_of({"shape": ["T", "W"]}, zeros(4, 0))})
+        storage_specs({"f": layout_of({"shape": ["T", "W"]}, zeros(4, 0))})
     ones = [1] * 62
-    stored(
+    storage_specs(
         {
             "f": layout_of({"shape": ones[1:]}, zeros(*ones[1:])),
             "g": layout_of({"shape": ["T", *ones[1:]]}, zeros(*ones)),
         }
     )
     with pytest.raises(UsageError, match=r"f: 62 axes; a cache holds at most 61. .* select"):
-        stored({"f": layout_of({"shape": ones}, zeros(*ones))})
+        storage_specs({"f": layout_of({"shape": ones}, zeros(*ones))})
     with pytest.raises(UsageError, match=r"f: 63 axes; a cache holds at most 62. .* select"):
-        stored({"f": layout_of({"shape": ["T", *ones]}, zeros(1, *ones))})
+        storage_specs({"f": layout_of({"shape": ["T", *ones]}, zeros(1, *ones))})
     both = {"obs": seen_of(zeros(1)), "obs/pose": seen_of(zeros(1))}
     with pytest.raises(UsageError, match="both obs and obs/pose"):
-        stored(resolve(schema_of({"*": {}}), both, np.ones(1, bool)))
+        storage_specs(resolve(schema_of({"*": {}}), both, np.ones(1, bool)))
 
 
 def kept_of(seen, schema, count, codes=()):
     keys = [f"k{i}" for i in range(count)]
     good = np.array([key not in codes for key in keys])
-    samples = Samples(keys, [], np.zeros(count, int), keys, np.ones(count, bool), good, [()] * count, np.zeros(count))
-    return without_odd(resolve(schema_of(schema), seen, good), schema_of(schema), seen, samples)
+    samples = SplitSamples(
+        keys, [], np.zeros(count, int), keys, np.ones(count, bool), good, [()] * count, np.zeros(count)
+    )
+    return without_unstorable(resolve(schema_of(schema), seen, good), schema_of(schema), seen, samples)
 
 
 def test_an_odd_field_of_few_samples_that_no_cache_holds_is_left_out_and_named():
@@ -210,16 +227,16 @@ def test_a_field_that_is_listed_or_that_half_of_the_valid_samples_have_is_never_
 @pytest.mark.parametrize("name", ["x//y", "x/", "/x", "", "x/\0", "a\0b"])
 def test_a_name_that_would_be_read_as_another_is_refused(name):
     with pytest.raises(UsageError, match=r"an empty part or a NUL, .* Rename it"):
-        stored({"other": ArraySpec("int8", ()), name: ArraySpec("int8", ())})
+        storage_specs({"other": ArraySpec("int8", ()), name: ArraySpec("int8", ())})
     with pytest.raises(UsageError, match="an empty part or a NUL"):
-        stored({name: ArraySpec("int8", ())})
+        storage_specs({name: ArraySpec("int8", ())})
 
 
 @pytest.mark.parametrize("name", ["x" * 249, "\u4e2d" * 28, "/".join(["x" * 200] * 11)])
 def test_a_name_that_is_too_long_for_a_file_is_refused(name):
     with pytest.raises(UsageError, match="too long for the name of a file"):
-        stored({name: ArraySpec("int8", ())})
-    stored({name[:200][:27]: ArraySpec("int8", ())})
+        storage_specs({name: ArraySpec("int8", ())})
+    storage_specs({name[:200][:27]: ArraySpec("int8", ())})
 
 
 def test_a_scan_s_table_says_the_same_as_the_values():
@@ -238,7 +255,7 @@ def test_a_scan_s_table_says_the_same_as_the_values():
             "t:dtype": Measured(np.array(["text"] * 3, dtype=object), np.ones(3, bool)),
         },
     )  # fmt: skip
-    found = of_table(schema, table)
+    found = stats_of_table(schema, table)
     wanted = {"x": seen_of(zeros(5, 3), None, zeros(7, 3, dtype="float64")), "t": seen_of("", "", "")}
     wanted["s"] = seen_of(*[zeros(dtype="int64")] * 3)
     assert sorted(found) == sorted(wanted)
@@ -264,7 +281,7 @@ def test_whatever_mixture_a_table_holds_each_sample_has_its_own_form(rows):
             "x:dtype": Measured(np.array([dtype for _, (_, dtype), _ in rows], dtype=object), there),
         },
     )
-    found = of_table(schema_of({"x": {}}), table)["x"]
+    found = stats_of_table(schema_of({"x": {}}), table)["x"]
     for i, (ok, (rank, dtype), _) in enumerate(rows):
         assert (found.which[i] >= 0) == ok
         if ok:
@@ -275,17 +292,17 @@ def test_whatever_mixture_a_table_holds_each_sample_has_its_own_form(rows):
 
 def test_a_table_is_enough_only_where_every_field_is_declared():
     table = Table(columns={"x:ndim": Measured(np.zeros(0, int), np.zeros(0, bool))})
-    assert measured(schema_of({"x": {}}), table)
-    assert not measured(schema_of({"x": {}, "*": {}}), table)
-    assert not measured(schema_of({}), table)
-    assert not measured(schema_of({"y": {}}), table)
+    assert has_field_stats(schema_of({"x": {}}), table)
+    assert not has_field_stats(schema_of({"x": {}, "*": {}}), table)
+    assert not has_field_stats(schema_of({}), table)
+    assert not has_field_stats(schema_of({"y": {}}), table)
 
 
 def test_blocks_are_placed_by_key():
     from datacheck.model.sample import Origin, Piece, stack
 
     blocks = stack([Piece("b", {"x": zeros(2, 3)}, Origin("f")), Piece("a", {"x": zeros(4, 3)}, Origin("f"))])
-    found = of_blocks(["a", "b", "c"], blocks)["x"]
+    found = stats_of_blocks(["a", "b", "c"], blocks)["x"]
     assert found.signatures == [Signature("array", "float32", 2, (3,))]
     assert found.length.tolist() == [4, 2, 0]
     assert found.which.tolist() == [0, 0, -1]
@@ -300,12 +317,12 @@ def samples_of(count, size=100, **changes):
         "inner": [""] * count, "readable": np.ones(count, bool), "valid": np.ones(count, bool),
         "codes": [()] * count, "nbytes": np.full(count, size),
     }  # fmt: skip
-    return Samples(**(said | changes))
+    return SplitSamples(**(said | changes))
 
 
 def test_shards_and_tasks_partition_the_samples():
     spec = {"x": ArraySpec("float32", (4096, 6))}
-    plan = cut("all", samples_of(5000, 98_304), spec, 98_304)
+    plan = make_plan("all", samples_of(5000, 98_304), spec, 98_304)
     assert plan.k == 512
     assert plan.shards == 10
     assert [plan.shard(g) for g in (0, 9)] == [slice(0, 512), slice(4608, 5000)]
@@ -318,7 +335,7 @@ def plan_of_files(*counts, k=10, per_task=2):
     keys = [f"{name}:{i:012d}" for name, count in zip("abc", counts, strict=False) for i in range(count)]
     item_of = np.repeat(np.arange(len(counts)), counts)
     samples = samples_of(len(keys), keys=keys, items=[Item(name) for name in "abc"[: len(counts)]], item_of=item_of)
-    return Plan("all", samples, {"x": ArraySpec("float32", ())}, k, per_task)
+    return BuildPlan("all", samples, {"x": ArraySpec("float32", ())}, k, per_task)
 
 
 def test_a_file_that_cannot_be_entered_in_the_middle_is_of_one_series_of_tasks():
@@ -357,11 +374,11 @@ def test_a_sample_s_size_is_estimated_behind_the_transforms():
     }
     seen = {"x": seen_of(zeros(10, 3), zeros(20, 3)), "y": seen_of(zeros(4), zeros(4)), "t": seen_of("", "")}
     samples = samples_of(2, nbytes=np.array([10 * 12 + 32 + 50, 20 * 12 + 32 + 70]))
-    assert estimate(before, before, seen, samples) == (202 + 342) // 2
-    assert estimate(before, {"x": before["x"]}, seen, samples) == 180
-    assert estimate(before, {"t": before["t"]}, seen, samples) == 60
-    assert estimate(before, {"ids": ArraySpec("int64", (), "tokens")}, seen, samples) == 60
-    assert estimate(before, {"x": ArraySpec("float32", (16, 3))}, seen, samples) == 192
+    assert estimate_sample_bytes(before, before, seen, samples) == (202 + 342) // 2
+    assert estimate_sample_bytes(before, {"x": before["x"]}, seen, samples) == 180
+    assert estimate_sample_bytes(before, {"t": before["t"]}, seen, samples) == 60
+    assert estimate_sample_bytes(before, {"ids": ArraySpec("int64", (), "tokens")}, seen, samples) == 60
+    assert estimate_sample_bytes(before, {"x": ArraySpec("float32", (16, 3))}, seen, samples) == 192
 
 
 # ------------------------------------------------------------------------------------------- fingerprint
@@ -373,9 +390,9 @@ def key_of(**changes):
     schema = changes.get("schema", schema_of({"x": {"shape": [4]}}))
     specs = changes.get("specs", {"x": ArraySpec("float32", (4,))})
     samples, codec = changes.get("samples", samples_of(3)), changes.get("codec", Codec())
-    plan = Plan(changes.get("split", "all"), samples, specs, changes.get("k", 8), codec=codec)
+    plan = BuildPlan(changes.get("split", "all"), samples, specs, changes.get("k", 8), codec=codec)
     steps = [step(s) for s in changes.get("steps", [])]
-    said = fingerprint.said(changes.get("pipeline", "p"), schema, steps, plan, changes.get("sources", SOURCES))
+    said = fingerprint.key_inputs(changes.get("pipeline", "p"), schema, steps, plan, changes.get("sources", SOURCES))
     return fingerprint.key(said)
 
 
@@ -416,7 +433,7 @@ def test_places_on_this_machine_do_not_change_the_key():
 
 def test_shards_of_another_codec_are_other_shards():
     plans = [
-        Plan("all", samples_of(3), {"x": ArraySpec("float32", (4,))}, 8, codec=c) for c in (Codec(), Codec("zstd"))
+        BuildPlan("all", samples_of(3), {"x": ArraySpec("float32", (4,))}, 8, codec=c) for c in (Codec(), Codec("zstd"))
     ]
     one, two = (fingerprint.recipe(schema_of({"x": {"shape": [4]}}), [], plan) for plan in plans)
     assert one != two

@@ -28,7 +28,7 @@ from datacheck.scan import Request, measuring, run_scan
 from datacheck.scan.worker import measure_items
 from datacheck.sources import base, lines, opening, row_slices
 from datacheck.workers import parallel
-from datacheck.workers.parallel import Outcome
+from datacheck.workers.parallel import TaskResult
 from datacheck.workers.wire import decode, encode
 from tests.build.make import schema_of
 
@@ -53,7 +53,7 @@ def small(monkeypatch, tmp_path):
                     before = rchar()
                     answer = FUNCTIONS[function.partition(":")[2]](task, lambda place: None)
                     Counted.calls += rchar() - before
-                    yield Outcome(task, [answer])
+                    yield TaskResult(task, [answer])
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(measuring, "ordered_map", in_turn)
@@ -75,7 +75,7 @@ def small(monkeypatch, tmp_path):
 def process(number):
     """Let this process have read what the process of that number has read, and nothing else."""
     with pytest.MonkeyPatch.context() as patch:
-        held, on = HELD.setdefault(number, (base._Held(), jsonl._ReadOn()))
+        held, on = HELD.setdefault(number, (base._OpenLargeFile(), jsonl._ForwardReader()))
         patch.setattr(base, "_HELD", held)
         patch.setattr(jsonl, "READ_ON", on)
         yield

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from datacheck.build import provenance
-from datacheck.build.provenance import Record
+from datacheck.build.provenance import ShardRecord
 from datacheck.errors import StorageError
 from datacheck.workers.wire import encode
 
@@ -27,7 +27,7 @@ def records(draw):
     names = draw(st.lists(NAMES, max_size=3, unique=True))
     chunks = {name: array("uint64", draw(st.integers(0, 3))) for name in names}
     texts = [text.encode() for text in draw(st.lists(st.text(max_size=5), min_size=count, max_size=count))]
-    return Record(
+    return ShardRecord(
         g=draw(st.integers(0, 10**6)), made=array("bool", count), digest=array("uint64", count),
         present={name: array("bool", count) for name in names[:1]}, lengths={"P": array("int64", count)},
         files={name: (draw(st.integers(0, 2**40)), "0" * 32) for name in names}, chunks=chunks,
@@ -54,7 +54,7 @@ def test_a_record_comes_back(written):
         raw = (folder / str(g)).read_bytes()
         assert (g, size, digest) == (written.g, len(raw) - 32, xxhash.xxh3_128_hexdigest(raw[:-32]))
         assert raw[-32:] == digest.encode()
-        assert same(vars(provenance.found(folder, g)), vars(written))
+        assert same(vars(provenance.saved_record(folder, g)), vars(written))
         assert same(vars(provenance.read(folder, g, size, digest)), vars(written))
         assert provenance.write(folder, written) == [g, size, digest]
         assert [path.name for path in folder.iterdir()] == [str(g)]
@@ -63,7 +63,7 @@ def test_a_record_comes_back(written):
 @pytest.fixture
 def kept(tmp_path):
     empty = np.zeros(0, np.uint64)
-    one = Record(
+    one = ShardRecord(
         3, np.ones(2, bool), np.array([5, 6], np.uint64), {}, {}, {"x": (9, "ab")}, {"x": empty}, {"x": empty},
         np.frombuffer(b"abcd", np.uint8), np.array([2, 2]), [],
     )  # fmt: skip
@@ -77,15 +77,15 @@ def test_what_is_damaged_torn_or_gone_is_none(kept):
     raw = (folder / "3").read_bytes()
     for at in range(len(raw)):
         (folder / "3").write_bytes(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :])
-        assert provenance.read(folder, *answer) is provenance.found(folder, 3) is None
+        assert provenance.read(folder, *answer) is provenance.saved_record(folder, 3) is None
     for size in range(0, len(raw), 7):
         (folder / "3").write_bytes(raw[:size])
-        assert provenance.read(folder, *answer) is provenance.found(folder, 3) is None
+        assert provenance.read(folder, *answer) is provenance.saved_record(folder, 3) is None
     (folder / "3").write_bytes(raw)
     assert provenance.read(folder, *answer).digest.tolist() == [5, 6]
     assert provenance.read(folder, 3, answer[1], "0" * 32) is None
     (folder / "3").unlink()
-    assert provenance.read(folder, *answer) is provenance.found(folder, 3) is None
+    assert provenance.read(folder, *answer) is provenance.saved_record(folder, 3) is None
 
 
 @pytest.mark.parametrize(
@@ -95,13 +95,13 @@ def test_what_is_damaged_torn_or_gone_is_none(kept):
 def test_a_record_of_another_version_is_none(kept, raw):
     folder, _ = kept
     (folder / "3").write_bytes(raw + xxhash.xxh3_128_hexdigest(raw).encode())
-    assert provenance.found(folder, 3) is None
+    assert provenance.saved_record(folder, 3) is None
 
 
 def test_a_record_under_the_name_of_another_shard_is_none(kept):
     folder, answer = kept
     (folder / "3").rename(folder / "4")
-    assert provenance.found(folder, 4) is provenance.read(folder, 4, *answer[1:]) is None
+    assert provenance.saved_record(folder, 4) is provenance.read(folder, 4, *answer[1:]) is None
 
 
 def test_a_refusal_is_not_taken_for_absence(kept):

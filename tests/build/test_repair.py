@@ -31,7 +31,7 @@ from datacheck.pipeline import build, repair
 from datacheck.plugins import resolve
 from datacheck.runtime import fsops
 from datacheck.runtime.fsops import System
-from datacheck.workers.parallel import Outcome
+from datacheck.workers.parallel import TaskResult
 from tests.build.make import MIXED, job_of, mixed, schema_of, tree
 from tests.build.test_resume import KilledError, Killing, Refusing, edited
 
@@ -63,7 +63,7 @@ def made(monkeypatch):
     def inline(function, tasks, **_):
         for task in tasks:
             numbers.extend(order["g"] for order in task["items"])
-            yield Outcome(task, [resolve(function)(task, lambda _: None)])
+            yield TaskResult(task, [resolve(function)(task, lambda _: None)])
 
     monkeypatch.setattr(builder, "ordered_map", inline)
     return numbers

@@ -16,8 +16,8 @@ import pytest
 
 from datacheck.build import builder, provenance, staging
 from datacheck.build.builder import build_cache
-from datacheck.build.finish import Finish
-from datacheck.build.publish import InFolder
+from datacheck.build.finish import CacheFinisher
+from datacheck.build.publish import FolderTarget
 from datacheck.cache import layout
 from datacheck.errors import (
     LostStagingError,
@@ -30,7 +30,7 @@ from datacheck.errors import (
 from datacheck.plugins import resolve
 from datacheck.runtime import folders, fsops, machine
 from datacheck.runtime.fsops import System
-from datacheck.workers.parallel import Outcome
+from datacheck.workers.parallel import TaskResult
 from tests.build.make import MIXED, job_of, mixed, schema_of, tree
 from tests.build.test_faults import SLOW, built_here, published, start, wait_for_shards
 
@@ -78,7 +78,7 @@ def made(monkeypatch):
     def inline(function, tasks, **_):
         for task in tasks:
             numbers.extend(order["g"] for order in task["items"])
-            yield Outcome(task, [resolve(function)(task, lambda _: None)])
+            yield TaskResult(task, [resolve(function)(task, lambda _: None)])
 
     monkeypatch.setattr(builder, "ordered_map", inline)
     return numbers
@@ -151,7 +151,7 @@ def edited(path, change):
 
 def renumbered(records):
     """Let a machine have made the second shard that makes something else of numbers: all else is as it was."""
-    provenance.write(records, replace(provenance.found(records, 1), numerics="0" * 32))
+    provenance.write(records, replace(provenance.saved_record(records, 1), numerics="0" * 32))
 
 
 def replaced_by_folder(path):
@@ -193,7 +193,7 @@ def test_what_does_not_prove_itself_is_made_again(job, made, golden, tmp_path, n
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_build_that_ended_while_it_was_completed(job, made, golden, tmp_path, monkeypatch, call, when):
     """Half of the ragged shards have their index then, half do not; or the manifest lies there."""
-    real, calls = getattr(Finish, call), []
+    real, calls = getattr(CacheFinisher, call), []
 
     def ending(self, *more):
         calls.append(call)
@@ -204,10 +204,10 @@ def test_a_build_that_ended_while_it_was_completed(job, made, golden, tmp_path, 
             raise StopError
         return found
 
-    monkeypatch.setattr(Finish, call, ending)
+    monkeypatch.setattr(CacheFinisher, call, ending)
     with pytest.raises(StopError):
         build_cache(job, tmp_path / "out")
-    monkeypatch.setattr(Finish, call, real)
+    monkeypatch.setattr(CacheFinisher, call, real)
     total = len(made)
     made.clear()
     assert rerun(job, tmp_path / "out", golden).kept == total
@@ -317,7 +317,7 @@ def test_an_owner_on_a_network_disk_that_spoke_lately_is_left_alone(job, made, g
 def test_an_owner_on_a_network_disk_says_that_it_lives(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "is_local", lambda path: False)
     monkeypatch.setattr(staging, "_BEAT_S", 0.01)
-    with staging.claimed(tmp_path, "k") as stage:
+    with staging.claim(tmp_path, "k") as stage:
         owner = stage.folder / staging.OWNER
         os.utime(owner, (0, 0))
         end = time.monotonic() + 30
@@ -335,7 +335,7 @@ def test_an_owner_that_somebody_looks_at_while_it_begins_is_locked_nevertheless(
         return None if len(looked) < 3 else hold(path, shared=shared)
 
     monkeypatch.setattr(fsops, "hold", looked_at)
-    with staging.claimed(tmp_path, "k") as stage:
+    with staging.claim(tmp_path, "k") as stage:
         assert hold(stage.folder / staging.OWNER, shared=False) is None
 
 
@@ -516,28 +516,28 @@ def test_a_replayed_rename_is_success(job, made, golden, tmp_path, monkeypatch):
 
 
 def test_a_ragged_shard_that_changes_while_it_is_completed_is_not_certified(job, made, golden, tmp_path, monkeypatch):
-    real = Finish._dimensions
+    real = CacheFinisher._dimensions
 
     def damaging(self):
         edited(self.folder / "fields/cloud/c.2.0", lambda raw: b"x" + raw[1:])
         return real(self)
 
-    monkeypatch.setattr(Finish, "_dimensions", damaging)
+    monkeypatch.setattr(CacheFinisher, "_dimensions", damaging)
     with pytest.raises(StorageError, match=r"fields/cloud/c\.2\.0: not what was written"):
         build_cache(job, tmp_path / "out")
-    monkeypatch.setattr(Finish, "_dimensions", real)
+    monkeypatch.setattr(CacheFinisher, "_dimensions", real)
     assert rerun(job, tmp_path / "out", golden).kept == 5
 
 
 def test_a_folder_that_is_gone_at_the_rename(job, made, tmp_path, monkeypatch):
-    real = Finish.run
+    real = CacheFinisher.run
 
     def losing(self):
         done = real(self)
         self.folder.parent.rename(tmp_path / "elsewhere")
         return done
 
-    monkeypatch.setattr(Finish, "run", losing)
+    monkeypatch.setattr(CacheFinisher, "run", losing)
     with pytest.raises(LostStagingError):
         build_cache(job, tmp_path / "out")
 
@@ -546,7 +546,7 @@ def test_a_cache_that_is_damaged_while_it_is_built_is_replaced(job, made, golden
     path = build_cache(job, tmp_path / "out").path
     (path / "manifest.json").chmod(0o644)
     (path / "manifest.json").write_bytes(b"{}")
-    monkeypatch.setattr(InFolder, "finished", lambda target: (None, None))
+    monkeypatch.setattr(FolderTarget, "finished", lambda target: (None, None))
     built = build_cache(job, tmp_path / "out")
     assert tree(built.path) == golden
     assert Path(path.parent / layout.TRASH).is_dir()
@@ -564,5 +564,5 @@ def test_the_folder_of_unfinished_builds_may_go_while_it_is_looked_through(tmp_p
             return plain[name](path)
 
         monkeypatch.setattr(os, name, gone)
-    staging.sweep(tmp_path, "k")
+    staging.remove_abandoned(tmp_path, "k")
     assert not building.exists()

@@ -42,7 +42,7 @@ def read(spec, folder, item):
     for block in parts:
         if not isinstance(block, Unread):
             for place, key in enumerate(block.keys):
-                one = field_stats.of_blocks(block.keys, [block])
+                one = field_stats.stats_of_blocks(block.keys, [block])
                 signs = {name: (field.signatures[0], int(field.length[place])) for name, field in one.items()}
                 found[key] = {n: ([s.kind, s.dtype, s.rank, list(s.item)], size) for n, (s, size) in signs.items()}
     return found
@@ -66,12 +66,12 @@ def test_a_file_of_more_values_than_can_be_fields_is_refused(tmp_path, monkeypat
         (folder / "a.json").write_text(json.dumps({f"v{n}": n for n in range(count)}))
         spec, items = work(folder)
         if count == 10:
-            found, others = field_stats.survey(spec, folder, {}, items, ["a.json"])
+            found, others = field_stats.measure_fields(spec, folder, {}, items, ["a.json"])
             assert others == 0
             assert np.array_equal([field.which[0] for field in found.values()], np.zeros(10))
         else:
             with pytest.raises(UsageError, match=r"more than 10 fields\. List those"):
-                field_stats.survey(spec, folder, {}, items, ["a.json"])
+                field_stats.measure_fields(spec, folder, {}, items, ["a.json"])
 
 
 def test_what_is_known_of_many_samples_has_a_limit_and_a_few_fields_are_always_allowed(tmp_path, monkeypatch):
@@ -84,7 +84,7 @@ def test_what_is_known_of_many_samples_has_a_limit_and_a_few_fields_are_always_a
             folder.mkdir()
             (folder / "a.json").write_text(json.dumps({f"v{n}": n for n in range(count)}))
             spec, items = work(folder)
-            found, others = field_stats.survey(spec, folder, {}, items, keys)
+            found, others = field_stats.measure_fields(spec, folder, {}, items, keys)
             assert (list(found), others) == ([f"v{n}" for n in range(most)], count - most)
 
 
@@ -94,7 +94,7 @@ def test_fields_of_one_odd_file_are_left_out_where_there_are_too_many(tmp_path, 
         (tmp_path / f"{name}.json").write_text(json.dumps(dict.fromkeys(fields, 1)))
     spec, items = work(tmp_path)
     keys = [f"{name}.json" for name in "abcd"]
-    found, others = field_stats.survey(spec, tmp_path, {}, items, keys)
+    found, others = field_stats.measure_fields(spec, tmp_path, {}, items, keys)
     assert {name: (one.which >= 0).tolist() for name, one in found.items()} == {
         "x": [False, True, True, True], "y": [False, True, True, True], "z": [False, True, True, False],
     }  # fmt: skip
@@ -102,10 +102,10 @@ def test_fields_of_one_odd_file_are_left_out_where_there_are_too_many(tmp_path, 
     monkeypatch.setattr(field_stats, "_MOST_FIELDS", 2)  # half of the samples have z, too
     monkeypatch.setattr(field_stats, "_FEW_FIELDS", 1)
     with pytest.raises(UsageError, match="4 samples have more than 2 fields"):
-        field_stats.survey(spec, tmp_path, {}, items, keys)
+        field_stats.measure_fields(spec, tmp_path, {}, items, keys)
     monkeypatch.setattr(field_stats, "_MOST_NAMES", 7)
     with pytest.raises(UsageError, match="4 samples have more than 7 fields"):
-        field_stats.survey(spec, tmp_path, {}, items, keys)
+        field_stats.measure_fields(spec, tmp_path, {}, items, keys)
 
 
 def test_fields_that_the_schema_lists_are_not_left_out_for_others():

@@ -41,7 +41,7 @@ def make_cache(
     valid: Sequence[bool] | None = None,
     k: int = 4,
     pipeline: str = "tiny",
-    split: str = layout.WHOLE,
+    split: str = layout.NO_SPLIT,
     key: str = KEY,
     windows: Mapping[str, Any] | None = None,
     codec: Codec = PLAIN,

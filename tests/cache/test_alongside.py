@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from datacheck.cache.concurrent_map import alongside
+from datacheck.cache.concurrent_map import concurrent_map
 
 
 def test_results_come_in_order_and_so_many_run_at_a_time():
@@ -23,9 +23,9 @@ def test_results_come_in_order_and_so_many_run_at_a_time():
             running[0] -= 1
         return -item
 
-    assert list(alongside(work, range(12), 3)) == [-i for i in range(12)]
+    assert list(concurrent_map(work, range(12), 3)) == [-i for i in range(12)]
     assert most == [3]
-    assert list(alongside(work, [], 3)) == []
+    assert list(concurrent_map(work, [], 3)) == []
 
 
 def test_the_first_failure_is_raised_and_no_more_is_begun():
@@ -37,7 +37,7 @@ def test_the_first_failure_is_raised_and_no_more_is_begun():
             raise ValueError(item)
         return item
 
-    found = alongside(work, range(1000), 1)
+    found = concurrent_map(work, range(1000), 1)
     assert next(found) == 0
     with pytest.raises(ValueError, match="1"):
         list(found)
@@ -52,7 +52,7 @@ def test_nothing_is_begun_when_nobody_asks_for_more():
         if item:
             on.wait(60)
 
-    found = alongside(work, range(1000), 1)
+    found = concurrent_map(work, range(1000), 1)
     next(found)
     found.close()
     on.set()
@@ -64,12 +64,12 @@ def test_nothing_is_begun_when_nobody_asks_for_more():
 
 WAITS = """
 import os, signal, threading
-from datacheck.cache.concurrent_map import alongside
+from datacheck.cache.concurrent_map import concurrent_map
 def hang(event):
     os.kill(os.getpid(), signal.SIGINT)
     event.wait()
 try:
-    for _ in alongside(hang, [threading.Event()], 1):
+    for _ in concurrent_map(hang, [threading.Event()], 1):
         pass
 except KeyboardInterrupt:
     print("interrupted")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from datacheck.cache import layout, open_cache
-from datacheck.cache.diff import Change, change, diff
+from datacheck.cache.diff import ValueChange, compare_values, diff
 from datacheck.cli.main import run
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.model.sample import ArraySpec
@@ -106,14 +106,17 @@ def one_sample(x, **more):
 )
 def test_how_far_values_are_apart(tmp_path, x, y, count, largest, relative, first):
     found = diff(stored(tmp_path / "a", one_sample(x), 1), stored(tmp_path / "b", one_sample(y), 1))
-    assert found.changed == {"k": {"x": Change((2,), (2,), count, largest, relative, (first,))}}
+    assert found.changed == {"k": {"x": ValueChange((2,), (2,), count, largest, relative, (first,))}}
 
 
 def test_whole_numbers_and_text(tmp_path):
     a = one_sample([1, 2], rows=np.array([1, 2], "<i8"), say="ab")
     b = one_sample([1, 2], rows=np.array([1, -5], "<i8"), say="ax")
     found = diff(stored(tmp_path / "a", a, 1), stored(tmp_path / "b", b, 1)).changed["k"]
-    assert found == {"rows": Change((2,), (2,), 1, 7.0, 1.4, (1,)), "say": Change((2,), (2,), 1, None, None, (1,))}
+    assert found == {
+        "rows": ValueChange((2,), (2,), 1, 7.0, 1.4, (1,)),
+        "say": ValueChange((2,), (2,), 1, None, None, (1,)),
+    }
     assert str(found["rows"]) == "1 of 2 values, by up to 7 (relative 1.4), first at [1]"
 
 
@@ -123,7 +126,7 @@ def test_whole_numbers_and_text(tmp_path):
 )
 def test_large_whole_numbers_are_not_rounded_before_they_are_compared(tmp_path, x, y, largest, relative):
     one, two = (rows_of(tmp_path / name, np.array([value], "<i8")) for name, value in (("a", x), ("b", y)))
-    assert diff(one, two).changed["k"] == {"rows": Change((1,), (1,), 1, largest, relative, (0,))}
+    assert diff(one, two).changed["k"] == {"rows": ValueChange((1,), (1,), 1, largest, relative, (0,))}
 
 
 @pytest.mark.parametrize(
@@ -136,8 +139,8 @@ def test_large_whole_numbers_are_not_rounded_before_they_are_compared(tmp_path, 
     ],
 )
 def test_the_largest_numbers_there_are_have_a_finite_difference(x, y, largest, relative):
-    found = change(*(np.array([0, value]) for value in (x, y)), number=True)
-    assert found == Change((2,), (2,), 1, largest, pytest.approx(relative, rel=1e-15), (1,))
+    found = compare_values(*(np.array([0, value]) for value in (x, y)), number=True)
+    assert found == ValueChange((2,), (2,), 1, largest, pytest.approx(relative, rel=1e-15), (1,))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
@@ -146,10 +149,10 @@ def test_values_are_held_together_in_parts_and_the_worst_of_all_is_told(monkeypa
     x, y = np.full(10, 8, dtype), np.full(10, 7, dtype)
     x[2:6] = y[2:6]
     y[8] = 2  # the differing ones are 8 and 7 but for one: 8 and 2
-    assert change(x, y, number=True) == Change((10,), (10,), 6, 6.0, 0.75, (0,))
+    assert compare_values(x, y, number=True) == ValueChange((10,), (10,), 6, 6.0, 0.75, (0,))
     if dtype == "float32":
         x[6:] = np.nan  # and a part of which nothing is finite
-        assert change(x, y, number=True) == Change((10,), (10,), 6, 1.0, 0.125, (0,))
+        assert compare_values(x, y, number=True) == ValueChange((10,), (10,), 6, 1.0, 0.125, (0,))
 
 
 def rows_of(place, rows):
@@ -204,7 +207,7 @@ def numbered(first, count=6):
 
 def test_no_more_changes_are_held_than_somebody_may_look_at(tmp_path, monkeypatch, capsys):
     """Each takes 250 bytes and 16 us: a thousand fields of a byte and 5,000 samples took 83 s."""
-    monkeypatch.setattr("datacheck.cache.diff.MOST", 3)
+    monkeypatch.setattr("datacheck.cache.diff.MOST_CHANGES", 3)
     monkeypatch.setattr("datacheck.cache.reader.blocks.__defaults__", (1,))
     a, b = stored(tmp_path / "a", numbered(0), 2), stored(tmp_path / "b", numbered(9), 2)
     found = diff(a, b)
@@ -221,7 +224,8 @@ def test_no_more_changes_are_held_than_somebody_may_look_at(tmp_path, monkeypatc
 def test_values_that_are_equal_are_held_together_at_once(tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(
-        "datacheck.cache.diff.change", lambda *pair, number: calls.append(pair) or change(*pair, number=number)
+        "datacheck.cache.diff.compare_values",
+        lambda *pair, number: calls.append(pair) or compare_values(*pair, number=number),
     )
     one, other = numbered(0), numbered(0)
     other["k4"] = ({"x": np.zeros(2, "<f4"), "on": np.bool_(True)}, "valid")

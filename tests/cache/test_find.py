@@ -7,14 +7,14 @@ import os
 import pytest
 
 from datacheck.cache.find import (
-    beside,
     choose_cache,
     find_builds,
     find_caches,
-    find_headless,
     find_links,
     find_trash,
-    unfinished_at,
+    find_without_manifest,
+    neighbouring_caches,
+    unfinished_builds,
 )
 from datacheck.errors import UsageError
 from datacheck.model.sample import ArraySpec
@@ -33,22 +33,24 @@ def caches(place, times):
 
 def test_caches_beside_one_are_told_by_when_they_were_published(tmp_path):
     a, b, c, d = caches(tmp_path, [40, 10, 30, 20])
-    assert beside(c) == ([d, b], [a])
-    assert beside(a) == ([c, d, b], [])
-    assert beside(b) == ([], [a, c, d])
+    assert neighbouring_caches(c) == ([d, b], [a])
+    assert neighbouring_caches(a) == ([c, d, b], [])
+    assert neighbouring_caches(b) == ([], [a, c, d])
 
 
 def test_a_link_to_a_cache_is_that_cache(tmp_path):
     a, b = caches(tmp_path, [10, 20])
     (tmp_path / "latest").symlink_to(b)
-    assert beside(tmp_path / "latest") == ([a], [])
+    assert neighbouring_caches(tmp_path / "latest") == ([a], [])
 
 
 def test_unfinished_builds_are_told_from_above_and_from_within(tmp_path):
     build = tmp_path / "p/all/.building/0123456789abcdef.1"
     build.mkdir(parents=True)
-    assert unfinished_at(tmp_path) == unfinished_at(tmp_path / "p/all") == unfinished_at(build) == [str(build)]
-    assert unfinished_at(tmp_path / "nowhere") == []
+    assert (
+        unfinished_builds(tmp_path) == unfinished_builds(tmp_path / "p/all") == unfinished_builds(build) == [str(build)]
+    )
+    assert unfinished_builds(tmp_path / "nowhere") == []
 
 
 def test_nothing_is_found_behind_a_link_below_the_folder_that_is_named(tmp_path):
@@ -60,7 +62,7 @@ def test_nothing_is_found_behind_a_link_below_the_folder_that_is_named(tmp_path)
     headless = split / ("f" * 16)
     headless.mkdir()
     (headless / "zarr.json").touch()
-    every = find_caches, find_headless, find_builds, find_trash
+    every = find_caches, find_without_manifest, find_builds, find_trash
     assert [len(list(find(tmp_path / "outside"))) for find in every] == [1, 1, 1, 1]
     shared = tmp_path / "shared"
     for place, goal in {

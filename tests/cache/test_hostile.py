@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from datacheck.cache import layout, open_cache, parsing, reader
 from datacheck.cache.codec import Codec
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
-from datacheck.cache.reader import RowTables, about
+from datacheck.cache.reader import RowTables, provenance
 from datacheck.cache.store import open_store
 from datacheck.cache.verify import verify
 from datacheck.cache.windows import Windows
@@ -389,7 +389,7 @@ def test_a_document_larger_than_any_is_refused_before_it_is_read(whole, tmp_path
     raw = json.loads((folder / "manifest.json").read_text())
     raw["files"][file][0] = most + 1  # the digest of so many bytes need not fit: nobody reads them
     resealed(folder, raw)
-    peak, said = traced(lambda: about(open_cache(folder)) if file not in {"findings.json"} else used(folder))
+    peak, said = traced(lambda: provenance(open_cache(folder)) if file not in {"findings.json"} else used(folder))
     assert f"{file}: {most + 1:,} bytes; at most {most:,} are read" in said
     assert peak < 4 << 20
 
@@ -407,11 +407,11 @@ def test_a_document_of_too_many_values_or_levels_is_refused(text):
     raw = b'{"a":' + text.encode() + b"}"
     tracemalloc.start()
     with pytest.raises(ValueError, match=r"about 18,000,003 values; at most 8,000,000|nested deeper than 64 levels"):
-        parsing.parsed(raw)
+        parsing.parse_document(raw)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1 << 20
-    assert parsing.parsed(b'{"a":' * 64 + b"1" + b"}" * 64)
+    assert parsing.parse_document(b'{"a":' * 64 + b"1" + b"}" * 64)
 
 
 PLAIN = {"name": "bytes", "configuration": {"endian": "little"}}
@@ -796,7 +796,7 @@ def test_sizes_of_sources_are_sizes(whole, tmp_path, size):
     (folder / "sources.json").write_text(json.dumps({"files": {"a": [size, "0" * 32]}}))
     sealed(folder)
     with pytest.raises(CorruptionError, match=r"sources\.json: .*a size that no file has"):
-        about(open_cache(folder))
+        provenance(open_cache(folder))
 
 
 def test_windows_of_many_small_steps_are_too_large_too():
@@ -841,7 +841,7 @@ def test_a_name_in_a_cache_acts_on_no_terminal_where_python_prints_it(tmp_path):
     with pytest.raises(UsageError) as caught:
         Windows.of({name: 1})
     place = open_cache(folder)._place
-    with pytest.raises(CorruptionError) as damaged, place.sound("x"):
+    with pytest.raises(CorruptionError) as damaged, place.checked_content("x"):
         raise ValueError(name)
     for error in (caught.value, damaged.value):
         assert "\x1b" not in "".join(traceback.format_exception(error)).replace(repr(name), "")
@@ -852,10 +852,10 @@ def test_what_is_said_of_a_field_has_few_values(count, refused):
     said = {"kind": "array", "dim": None, "optional": False, "junk": [[]] * count}
     document = {"attributes": {"datacheck": said}, "data_type": "float32", "shape": [1, 3]}
     if not refused:
-        assert parsing.spec_of("fields/x", document).item == (3,)
+        assert parsing.parse_spec("fields/x", document).item == (3,)
         return
     with pytest.raises(ValueError, match="more than 2,000 values of a field"):
-        parsing.spec_of("fields/x", document)
+        parsing.parse_spec("fields/x", document)
 
 
 def test_a_field_inside_a_field_is_damage(tmp_path):

@@ -27,7 +27,7 @@ def cache(tmp_path):
 
 
 def in_use(cache):
-    held = manifest.exclusive(cache)
+    held = manifest.exclusive_lock(cache)
     if held is not None:
         held.close()
     return held is None
@@ -46,7 +46,7 @@ def test_a_cache_is_in_use_from_its_opening_until_the_last_reader_is_gone(cache)
 
 
 def test_a_cache_that_is_put_there_while_it_is_opened_is_in_use(cache, monkeypatch):
-    real, asked = reader.lease, []
+    real, asked = reader.reader_lock, []
 
     def early(folder):
         folder.rename(folder.with_name("aside"))
@@ -54,9 +54,9 @@ def test_a_cache_that_is_put_there_while_it_is_opened_is_in_use(cache, monkeypat
             return real(folder)
         finally:
             folder.with_name("aside").rename(folder)
-            monkeypatch.setattr(reader, "lease", lambda place: asked.append(place) or real(place))
+            monkeypatch.setattr(reader, "reader_lock", lambda place: asked.append(place) or real(place))
 
-    monkeypatch.setattr(reader, "lease", early)
+    monkeypatch.setattr(reader, "reader_lock", early)
     opened = open_cache(cache)
     assert asked == [opened.path]
     assert in_use(cache)
@@ -152,7 +152,7 @@ def test_a_read_only_file_system_is_read_and_locked(cache, tmp_path):
 
 
 def test_who_comes_while_a_cache_is_looked_at_waits_and_while_it_is_removed_is_told(cache, monkeypatch):
-    held = manifest.exclusive(cache)
+    held = manifest.exclusive_lock(cache)
     pauses = []
 
     def pause(seconds):
@@ -163,7 +163,7 @@ def test_who_comes_while_a_cache_is_looked_at_waits_and_while_it_is_removed_is_t
     monkeypatch.setattr(manifest.time, "sleep", pause)
     assert open_cache(cache).gather("x", [0]).tolist() == [[0, 0, 0]]
     assert len(pauses) == 3
-    held = manifest.exclusive(cache)
+    held = manifest.exclusive_lock(cache)
     pauses.extend([0] * 9)
     with pytest.raises(EvictedError, match="just being removed"):
         open_cache(cache)
@@ -182,7 +182,7 @@ def test_a_folder_that_changes_places_before_its_lock_is_locked_anew(cache, tmp_
         return held
 
     monkeypatch.setattr(fsops, "hold", late)
-    held = manifest.lease(cache)
+    held = manifest.reader_lock(cache)
     monkeypatch.setattr(fsops, "hold", real)
     assert len(calls) == 2
     assert (in_use(cache), in_use(other)) == (True, False)

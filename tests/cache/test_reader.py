@@ -23,7 +23,7 @@ from datacheck.cache import addresses, layout, open_cache, shard_maps, sharded_a
 from datacheck.cache.codec import PLAIN, Codec
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
 from datacheck.cache.sharded_array import ForeignRows
-from datacheck.cache.store import Folder, open_store
+from datacheck.cache.store import FolderStore, open_store
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.model.sample import ArraySpec
 from datacheck.runtime import machine
@@ -173,7 +173,7 @@ def test_a_map_survives_a_cache_that_is_replaced(made, tmp_path):
 def test_rows_side_by_side_are_read_at_once(made, monkeypatch):
     """A call each for a million rows of eight bytes took longer than reading all fields."""
     folder, samples = made
-    cache, calls, read_into = open_cache(folder, io="pread", verify="manifest"), [], Folder.read_into
+    cache, calls, read_into = open_cache(folder, io="pread", verify="manifest"), [], FolderStore.read_into
 
     def counted(store, path, start, view):
         calls.append((path, start, len(view)))
@@ -181,7 +181,7 @@ def test_rows_side_by_side_are_read_at_once(made, monkeypatch):
 
     expected = np.array([s["cloud"] for s in samples])
     cache.gather("cloud", [0])  # opens the shards
-    monkeypatch.setattr(Folder, "read_into", counted)
+    monkeypatch.setattr(FolderStore, "read_into", counted)
     for asked, count in ((range(10), 3), ([2, 3, 9, 1, 0], 4), ([7, 6], 2), ([5, 5], 2), ([], 0)):
         calls.clear()
         assert cache.gather("cloud", list(asked)).tobytes() == expected[list(asked)].tobytes()
@@ -323,7 +323,7 @@ def test_rows_that_are_copied_and_checked_in_pieces_are_whole_and_damage_is_seen
 def test_chunks_that_nobody_has_read_are_read_ahead_together(tmp_path, monkeypatch, most, cuts):
     asked = []
     monkeypatch.setattr(shard_maps, "_AHEAD", most)
-    monkeypatch.setattr(addresses.Range, "will_need", lambda _, offset, size: asked.append((offset, size)))
+    monkeypatch.setattr(addresses.AddressRange, "will_need", lambda _, offset, size: asked.append((offset, size)))
     samples = [{"x": np.full(20_000, i, np.float32)} for i in range(8)]
     cache = open_cache(make_cache(tmp_path, {"x": ArraySpec("float32", (20_000,))}, samples, k=4))
     second = -(-4 * 80_000 // mmap.PAGESIZE) * mmap.PAGESIZE  # the shard begins at a page
@@ -494,7 +494,7 @@ def test_where_no_more_maps_are_granted_reads_serve_the_same(made, monkeypatch):
     def refuse(*_):
         raise OSError(12, "no memory")
 
-    monkeypatch.setattr(addresses.Range, "place", refuse)
+    monkeypatch.setattr(addresses.AddressRange, "place", refuse)
     np.testing.assert_array_equal(open_cache(folder).gather("cloud", [7])[0], samples[7]["cloud"])
 
 
@@ -589,7 +589,7 @@ def test_a_file_that_is_read_stays_open_while_others_push_it_out(tmp_path):
     grid = layout.Grid("int64", (8, 2), 4, 1)
     for g in range(2):
         np.full((4, 2), g).tofile(tmp_path / f"{g}")
-    store = Folder(tmp_path, 1)
+    store = FolderStore(tmp_path, 1)
     rows = shard_maps.ReadRows(grid, store, ["0", "1"])
     held = store._opened("0")
     out = np.empty((2, 2), np.int64)

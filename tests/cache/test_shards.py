@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from datacheck.cache.shards import Shards
+from datacheck.cache.shards import ShardCache
 from datacheck.errors import UsageError
 from datacheck.runtime.hashing import digest_bytes
 
@@ -25,7 +25,7 @@ def test_only_shards_and_what_is_left_of_them_give_way(tmp_path):
         os.utime(folder / name, (1, 1))
     (folder / ("5" * 32)).symlink_to(outside)
     data = b"y" * 50
-    assert bytes(Shards(folder, 100).get(digest_bytes(data), 50, lambda: [memoryview(data)])) == data
+    assert bytes(ShardCache(folder, 100).get(digest_bytes(data), 50, lambda: [memoryview(data)])) == data
     assert sorted(os.listdir(folder)) == sorted([*foreign, "LOCK", "5" * 32, digest_bytes(data)])
     assert (outside.read_bytes(), outside.stat().st_mtime) == (b"mine", 1)
 
@@ -34,5 +34,5 @@ def test_a_folder_of_other_files_is_not_taken(tmp_path):
     """A store of somebody else may name its files as shards are named; those would give way."""
     (tmp_path / ("0" * 32)).write_bytes(b"mine")
     with pytest.raises(UsageError, match="holds other files, such as 0000"):
-        Shards(tmp_path, 100)
+        ShardCache(tmp_path, 100)
     assert [path.name for path in tmp_path.iterdir()] == ["0" * 32]

@@ -12,7 +12,7 @@ import xxhash
 
 from datacheck.cache import Cache, open_cache, reader
 from datacheck.cache import verify as verifying
-from datacheck.cache.store import Folder, open_store
+from datacheck.cache.store import FolderStore, open_store
 from datacheck.cache.verify import verify
 from datacheck.errors import CorruptionError, StorageError, UsageError
 from datacheck.model.sample import ArraySpec
@@ -27,7 +27,7 @@ class Elsewhere:
     where, folder = "bucket", None
 
     def __init__(self, folder):
-        self.kept = {path: (folder / path).read_bytes() for path, _ in Folder(folder).files()}
+        self.kept = {path: (folder / path).read_bytes() for path, _ in FolderStore(folder).files()}
 
     def size(self, path):
         return len(self.kept[path]) if path in self.kept else None
@@ -105,7 +105,7 @@ def test_a_folder_lists_everything_and_marks_what_is_no_file(tmp_path):
     (tmp_path / "link").symlink_to("a")
     (tmp_path / "place").symlink_to("b")
     os.mkfifo(tmp_path / "pipe")
-    listed = list(Folder(tmp_path).files())
+    listed = list(FolderStore(tmp_path).files())
     assert listed == [("a", 0), ("b.json", 1), ("b/x", 3), ("link", -1), ("pipe", -1), ("place", -1)]
 
 
@@ -124,7 +124,7 @@ def test_a_file_that_goes_while_a_folder_is_listed_is_named(tmp_path, monkeypatc
 
     monkeypatch.setattr(os, "scandir", scandir)
     with pytest.raises(StorageError, match=r"b/x: No such file or directory"):
-        list(Folder(tmp_path).files())
+        list(FolderStore(tmp_path).files())
 
 
 def test_a_folder_may_be_as_deep_as_paths_are_long(tmp_path):
@@ -133,7 +133,7 @@ def test_a_folder_may_be_as_deep_as_paths_are_long(tmp_path):
         folder.mkdir()
     (folders[-1] / "x").write_bytes(b"x")
     try:
-        assert list(Folder(tmp_path).files()) == [("d/" * 1500 + "x", 1)]
+        assert list(FolderStore(tmp_path).files()) == [("d/" * 1500 + "x", 1)]
     finally:
         (folders[-1] / "x").unlink()
         for folder in reversed(folders):  # who clears up after tests cannot go so deep
@@ -141,7 +141,7 @@ def test_a_folder_may_be_as_deep_as_paths_are_long(tmp_path):
 
 
 def test_a_folder_answers_for_each_file(tmp_path):
-    store = Folder(tmp_path)
+    store = FolderStore(tmp_path)
     (tmp_path / "x").write_bytes(b"0123456789")
     view = memoryview(bytearray(4))
     store.read_into("x", 3, view)
@@ -160,7 +160,7 @@ def test_a_folder_answers_for_each_file(tmp_path):
 
 
 def test_what_is_no_file_is_never_waited_for(tmp_path):
-    store = Folder(tmp_path)
+    store = FolderStore(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     (tmp_path / "zeros").symlink_to("/dev/zero")
@@ -173,7 +173,7 @@ def test_what_is_no_file_is_never_waited_for(tmp_path):
 
 @pytest.mark.parametrize("kept", [0, 2])
 def test_no_more_files_stay_open_than_asked_for(tmp_path, kept):
-    store = Folder(tmp_path, kept)
+    store = FolderStore(tmp_path, kept)
     before = len(os.listdir("/proc/self/fd"))
     for i in range(5):
         (tmp_path / f"{i}").write_bytes(b"x")
@@ -189,14 +189,14 @@ def test_the_system_is_asked_of_each_file_while_it_is_open(folder, monkeypatch):
         asked.append(os.path.realpath(f"/proc/self/fd/{descriptor}"))
 
     monkeypatch.setattr(os, "posix_fadvise", noted)
-    Folder(folder).drop()
+    FolderStore(folder).drop()
     assert sorted(asked) == sorted(str(p) for p in folder.rglob("*") if p.is_file() and p.stat().st_size)
 
 
 def test_dropping_what_memory_holds_changes_nothing(folder):
     (folder / "link").symlink_to("nowhere")
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-    Folder(folder).drop()
+    FolderStore(folder).drop()
     assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
 
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from datacheck.cache import layout, open_cache, sharded_array
-from datacheck.cache.damage import Damage
+from datacheck.cache.damage import DamageLocator
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
-from datacheck.cache.store import Folder, open_store
-from datacheck.cache.verify import _decoded, _dense, verify
+from datacheck.cache.store import FolderStore, open_store
+from datacheck.cache.verify import _check_packing, _check_values, verify
 from datacheck.errors import StorageError, UsageError
 from datacheck.model.sample import ArraySpec
 from datacheck.runtime.hashing import canonical_json, digest_bytes
@@ -493,8 +493,8 @@ def test_a_disk_that_fails_while_it_reads_is_damage(big, monkeypatch):
             raise StorageError(path) from OSError(errno.EIO, "Input/output error")
         return digest(store, path)
 
-    digest = Folder.digest
-    monkeypatch.setattr(Folder, "digest", refused)
+    digest = FolderStore.digest
+    monkeypatch.setattr(FolderStore, "digest", refused)
     problems = verify(big)
     assert {p.file for p in problems} == {"fields/image/c.1.0.0"}
     assert named(problems[0]) == ("image", 1, 2, 4)
@@ -546,11 +546,11 @@ def test_shards_whose_rows_lie_elsewhere_are_told_as_runs(tmp_path, monkeypatch,
     for shard in wrong:
         start[min(2 * shard + 1, 10)] += 1
     with mock.patch.object(type(cache), "row_table", return_value=(start, length)):
-        found = list(_dense(cache, "P"))
+        found = list(_check_packing(cache, "P"))
         assert [(one.shard, one.first, one.stop) for one in found] == told
         assert {(one.file, one.field) for one in found} == {("rows/P/start", "points")}
-        monkeypatch.setattr("datacheck.cache.damage.RUNS", 1)
-        assert [(one.first, one.stop) for one in _dense(cache, "P")] == (
+        monkeypatch.setattr("datacheck.cache.damage.MOST_RUNS", 1)
+        assert [(one.first, one.stop) for one in _check_packing(cache, "P")] == (
             [one[1:] for one in told] if len(told) == 1 else [told[0][1:], (told[1][1], told[-1][2])]
         )
 
@@ -561,11 +561,11 @@ def test_chunks_of_other_digests_are_told_as_few_runs(tmp_path, monkeypatch):
     for i in (0, 2, 3, 5, 7):
         raw[8 * i] ^= 1
     (folder / "digests/fields/a/c.0").write_bytes(bytes(raw))
-    damage = Damage(open_store(folder), read_manifest(open_store(folder)), ("digests/fields/a/c.0",))
+    damage = DamageLocator(open_store(folder), read_manifest(open_store(folder)), ("digests/fields/a/c.0",))
     found = [(one.first, one.stop) for one in damage.chunks("digests/fields/a/c.0")]
     assert found == [(0, 1), (2, 4), (5, 6), (7, 8)]
-    monkeypatch.setattr("datacheck.cache.damage.RUNS", 2)
-    damage = Damage(open_store(folder), read_manifest(open_store(folder)), ("digests/fields/a/c.0",))
+    monkeypatch.setattr("datacheck.cache.damage.MOST_RUNS", 2)
+    damage = DamageLocator(open_store(folder), read_manifest(open_store(folder)), ("digests/fields/a/c.0",))
     assert [(one.first, one.stop) for one in damage.chunks("digests/fields/a/c.0")] == [(0, 1), (2, 4), (5, 8)]
 
 
@@ -575,9 +575,9 @@ def test_samples_of_another_digest_are_told_up_to_a_thousand(tmp_path, monkeypat
     cache = open_cache(folder)
     said = cache.digests(np.arange(9))
     said[[1, 4, 5, 7]] += 1
-    monkeypatch.setattr("datacheck.cache.verify._TOLD", 2)
+    monkeypatch.setattr("datacheck.cache.verify._MOST_REPORTED", 2)
     with mock.patch.object(type(cache), "digests", return_value=said):
-        found = list(_decoded(cache))
+        found = list(_check_values(cache))
     assert [(one.first, one.stop, one.shard) for one in found] == [(1, 2, 0), (4, 5, 2), (5, 8, None)]
     assert found[0].samples == f"sample 1, 1{'x' * 999}..."
     assert found[0].what.startswith(f"expected xxh3_64 {int(said[1]):016x}, found {int(said[1]) - 1:016x}")
@@ -587,7 +587,7 @@ def test_samples_of_another_digest_are_told_up_to_a_thousand(tmp_path, monkeypat
 def test_the_fields_below_a_folder_are_named_once_and_ten_at_most(tmp_path):
     specs = {f"a/{i:02d}": ArraySpec("float32", ()) for i in range(12)} | {"a0": ArraySpec("float32", ())}
     folder = make_cache(tmp_path, specs, [dict.fromkeys(specs, 0.0)], k=1)
-    damage = Damage(open_store(folder), read_manifest(open_store(folder)), ())
+    damage = DamageLocator(open_store(folder), read_manifest(open_store(folder)), ())
     first, second = (damage.problems(f"present/a/c.{i}", "missing", inside=False)[0].field for i in (0, 1))
     assert first == ", ".join(f"a/{i:02d}" for i in range(10)) + " and 2 more"
     assert second is first
@@ -598,6 +598,6 @@ def test_a_long_key_is_told_in_short_by_every_file_of_its_shard(tmp_path):
     folder = make_cache(
         tmp_path, {"a": ArraySpec("float32", ())}, [{"a": 0.0}] * 4, k=2, keys=["a", "b", "c", "d" * 4000]
     )
-    damage = Damage(open_store(folder), read_manifest(open_store(folder)), ())
+    damage = DamageLocator(open_store(folder), read_manifest(open_store(folder)), ())
     (problem,) = damage.problems("fields/a/c.1", "missing", inside=False)
     assert problem.samples == f"samples 2 to 3, c to {'d' * 1000}..."

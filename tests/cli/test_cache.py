@@ -13,7 +13,7 @@ import pytest
 from datacheck.cache import open_cache
 from datacheck.cache.codec import Codec
 from datacheck.cache.find import newest_caches, newest_first
-from datacheck.cli.cache_diff import listed
+from datacheck.cli.cache_diff import counted_lines
 from datacheck.cli.main import run
 from datacheck.model.sample import ArraySpec
 from datacheck.runtime.hashing import canonical_json, digest_value
@@ -297,7 +297,7 @@ def test_every_command_in_the_list_is_there(command, capsys):
 
 def test_lines_are_made_of_what_is_shown_and_are_no_longer_than_somebody_reads():
     made = []
-    said = list(listed("names", range(5_000), lambda i: made.append(i) or f"{i}" * 20_000))
+    said = list(counted_lines("names", range(5_000), lambda i: made.append(i) or f"{i}" * 20_000))
     assert made == list(range(20))
     assert (said[0], said[-1]) == ("5,000 names", "    ... and 4,980 more")
     assert said[1] == "    " + "0" * 10_000 + " ..."

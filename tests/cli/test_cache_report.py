@@ -132,7 +132,7 @@ def test_a_place_where_no_page_can_go_is_told_before_anything_is_read(
     def read(*_):
         raise AssertionError
 
-    monkeypatch.setattr("datacheck.report.cache_page.cache_said", read)
+    monkeypatch.setattr("datacheck.report.cache_page.cache_summary", read)
     (tmp_path / "closed").mkdir(mode=0o555)
     os.mkfifo(tmp_path / "pipe")
     with unprivileged():

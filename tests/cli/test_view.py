@@ -12,7 +12,7 @@ import pytest
 from datacheck.preview.drawings import image
 from datacheck.preview.overlays import projection
 from datacheck.preview.single import row_of
-from datacheck.report.sample_page import points_of, record
+from datacheck.report.sample_page import log_to_rerun, points_of
 from datacheck.schema.model import FieldSpec
 from tests.report.pictured import pictures
 
@@ -170,7 +170,7 @@ def recorded(monkeypatch, tmp_path):
 
     def recorded(fields):
         logged.clear()
-        record({"sample": {"fields": fields}}, tmp_path / "x.rrd")
+        log_to_rerun({"sample": {"fields": fields}}, tmp_path / "x.rrd")
         assert (logged[0], logged[-1]) == (("saved", str(tmp_path / "x.rrd")), ("flushed", ""))
         return logged[1:-1]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from datacheck.cli.demo import shown
+from datacheck.cli.demo import course_lines
 from datacheck.cli.main import run as command
 from datacheck.demo import course
-from datacheck.demo.course import Answer, Course
+from datacheck.demo.course import DemoResult, FaultAnswer
 from datacheck.errors import MissingDependencyError
 from datacheck.scan import scan
 from datacheck.testing import faults, synth
@@ -43,7 +43,7 @@ def test_the_whole_way_holds(system, tmp_path, quick):
     assert done.training.broken == ()
     assert done.training.substituted > 0
     assert done.samples["listed"] == sum(done.samples[k] for k in ("checked", "unreadable", "skipped"))
-    lines = list(shown(done))
+    lines = list(course_lines(done))
     assert len(lines) <= 13 + len(done.answers)
     assert max(len(COLOR.sub("", line)) for line in lines) <= 125
 
@@ -117,11 +117,11 @@ def test_a_model_that_met_a_broken_sample_fails_the_demo(tmp_path, quick, monkey
 
 
 def test_a_crashed_rule_and_a_damaged_cache_fail_the_demo(tmp_path):
-    done = Course("libero", tmp_path, crashes=["DC501: ValueError"])
-    assert list(course._differs(done)) == ["a rule crashed: DC501: ValueError"]
-    done = Course("libero", tmp_path)
-    done.cache = course.Cached(("all",), tmp_path, 3, 3, 10, ("all: zarr.json: missing",))
-    assert list(course._differs(done)) == ["the cache does not verify: all: zarr.json: missing"]
+    done = DemoResult("libero", tmp_path, crashes=["DC501: ValueError"])
+    assert list(course._course_failures(done)) == ["a rule crashed: DC501: ValueError"]
+    done = DemoResult("libero", tmp_path)
+    done.cache = course.CacheResult(("all",), tmp_path, 3, 3, 10, ("all: zarr.json: missing",))
+    assert list(course._course_failures(done)) == ["the cache does not verify: all: zarr.json: missing"]
 
 
 def test_a_fault_counts_as_found_only_if_all_its_samples_are_named(tmp_path):
@@ -146,7 +146,7 @@ def test_a_fault_counts_as_found_only_if_all_its_samples_are_named(tmp_path):
 def test_a_missing_extra_is_one_clear_line(module, extra, system, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingDependencyError, match=extra):
-        course.needs([system])
+        course.require_extras([system])
     assert command(["demo", system]) == 3
     said = capsys.readouterr()
     assert said.out == ""
@@ -161,14 +161,16 @@ def test_an_unwritable_place_is_one_clear_line(tmp_path, capsys):
 
 def test_long_keys_are_shortened_in_the_middle():
     key = "libero_spatial/" + "x" * 60 + "_demo.hdf5:/data/demo_17"
-    line = COLOR.sub("", next(x for x in shown(_fake(key)) if "DC501" in x))
+    line = COLOR.sub("", next(x for x in course_lines(_fake(key)) if "DC501" in x))
     assert "libero_spatial/xx" in line
     assert "df5:/data/demo_17" in line
     assert len(line) < 105
 
 
 def _fake(key):
-    done = Course("libero", Path(), samples=dict.fromkeys(("listed", "checked", "unreadable", "skipped", "valid"), 1))
-    done.answers = [Answer(Planted((key,), "DC501", "a demo of 50 steps"), found=True, severity="error")]
+    done = DemoResult(
+        "libero", Path(), samples=dict.fromkeys(("listed", "checked", "unreadable", "skipped", "valid"), 1)
+    )
+    done.answers = [FaultAnswer(Planted((key,), "DC501", "a demo of 50 steps"), found=True, severity="error")]
     done.seconds = {"scan": 0.1}
     return done

@@ -233,7 +233,7 @@ def _object_stores(request: Any) -> tuple[Words, Names]:
     server = Server(Path("server").absolute())
     server.start()
     request.addfinalizer(server.remove)
-    request.addfinalizer(objects._direct.cache_clear)
+    request.addfinalizer(objects._obstore_client.cache_clear)
     for name, value in environment(server.port).items():
         request.getfixturevalue("monkeypatch").setenv(name, value)
     server.make_bucket(BUCKET)

@@ -15,7 +15,7 @@ import pytest
 
 from datacheck.errors import FormatError, StorageError, UsageError
 from datacheck.fix import Asked, Edit, Plan, Repair, fix, repairs
-from datacheck.fix.repairs import _scaled, write_values
+from datacheck.fix.edits import _scaling_plan, write_values
 from datacheck.rules import catalogue
 from datacheck.scan import Request, run_scan
 from datacheck.scan.rescore import Rescore, rescore
@@ -478,7 +478,7 @@ def test_a_list_whose_repair_loses_a_sample_is_put_back(place, monkeypatch):
     plan = repairs()["DC105"].plan(Asked(run, schema, ()))
     wrong = {path: Edit(edit.function, ["absent", "b"]) for path, edit in plan.edits.items()}
     repair = Repair("DC105", "too much", lambda _: Plan(wrong))
-    monkeypatch.setattr("datacheck.fix.repairs", lambda: {"DC105": repair})
+    monkeypatch.setattr("datacheck.fix.edits", lambda: {"DC105": repair})
     with pytest.raises(UsageError, match="samples that were fit no longer are"):
         fix(run, schema, "DC105", place / "copy")
 
@@ -493,7 +493,7 @@ def test_a_list_whose_name_stands_in_a_line_of_another_is_repaired(place, monkey
     run = scanned(schema, place / "data")
     edits = repairs()["DC105"].plan(Asked(run, schema, ())).edits
     edits = edits | {"two.txt": Edit(edits["two.txt"].function, [])}  # which leaves its line where it is
-    monkeypatch.setattr("datacheck.fix.repairs", lambda: {"DC105": Repair("DC105", "half", lambda _: Plan(edits))})
+    monkeypatch.setattr("datacheck.fix.edits", lambda: {"DC105": Repair("DC105", "half", lambda _: Plan(edits))})
     made = fix(run, schema, "DC105", place / "copy")
     assert (made.changed, made.left) == (("one.txt",), ("two.txt",))
     assert (place / "copy/one.txt").read_text() == "a\n"
@@ -646,9 +646,7 @@ def test_a_sample_that_was_fit_is_not_spoiled(place):
     schema = parse_schema(CLOUDS)
     run = scanned(schema, place / "data")
     edited = {
-        "03.npy": Edit(
-            "datacheck.fix.repairs:write_values", [{"name": "", "columns": None, "row": None, "factor": 1e3}]
-        )
+        "03.npy": Edit("datacheck.fix.edits:write_values", [{"name": "", "columns": None, "row": None, "factor": 1e3}])
     }
     (repair,) = (r for r in repairs().values() if r.code == "DC201")
     right = repair.plan(Asked(run, schema, tuple(f for f in run.report.findings if f.code == "DC201")))
@@ -779,4 +777,4 @@ def test_a_finding_without_samples_is_an_error_that_names_it(tmp_path):
     finding = SimpleNamespace(id="DC201:x", rows=np.zeros(0, np.int64), fields=("x",), cause=None)
     asked = SimpleNamespace(run=SimpleNamespace(table=None), schema=None, findings=(finding,), scale=0.001)
     with pytest.raises(UsageError, match="DC201:x: names no samples"):
-        _scaled(asked)
+        _scaling_plan(asked)

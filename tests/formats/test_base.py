@@ -9,7 +9,7 @@ import pytest
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import format_of, formats, open_container, store_markers
-from datacheck.formats.limits import foreign
+from datacheck.formats.limits import wrap_errors
 from tests.formats.reading import CORPUS
 
 
@@ -92,7 +92,7 @@ def test_knowing_the_formats_imports_no_heavy_library():
     ],
 )
 def test_what_a_library_raises_becomes_a_sentence(error, told):
-    with pytest.raises(FormatError) as said, foreign("x.h5"):
+    with pytest.raises(FormatError) as said, wrap_errors("x.h5"):
         raise error
     assert str(said.value).startswith(told)
 

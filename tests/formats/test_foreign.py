@@ -1,7 +1,7 @@
 import pytest
 
 from datacheck.formats.base import format_of
-from datacheck.formats.foreign import FOREIGN, foreign_of, is_beside
+from datacheck.formats.foreign import UNSUPPORTED, is_ancillary, unsupported_format
 
 
 @pytest.mark.parametrize(
@@ -19,21 +19,21 @@ from datacheck.formats.foreign import FOREIGN, foreign_of, is_beside
     ],
 )
 def test_a_format_without_a_reader_is_known_by_its_name(path, name):
-    found = foreign_of(path)
+    found = unsupported_format(path)
     assert found is not None
     assert found.name == name
     assert found.way
 
 
 def test_a_file_of_another_name_is_known_by_its_first_bytes():
-    assert foreign_of("recording", b"\x89MCAP0\r\n\x01").name == "MCAP"
-    assert foreign_of("recording.dat", b"SQLite format 3\0").name == "SQLite (ROS 2 bags)"
-    assert foreign_of("recording.dat", b"\0\0\0\0") is None
-    assert foreign_of("recording.dat") is None
+    assert unsupported_format("recording", b"\x89MCAP0\r\n\x01").name == "MCAP"
+    assert unsupported_format("recording.dat", b"SQLite format 3\0").name == "SQLite (ROS 2 bags)"
+    assert unsupported_format("recording.dat", b"\0\0\0\0") is None
+    assert unsupported_format("recording.dat") is None
 
 
 def test_no_format_that_has_a_reader_is_in_the_table():
-    assert [suffix for one in FOREIGN for suffix in one.suffixes if format_of(f"x{suffix}")] == []
+    assert [suffix for one in UNSUPPORTED for suffix in one.suffixes if format_of(f"x{suffix}")] == []
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_no_format_that_has_a_reader_is_in_the_table():
     ],
 )  # fmt: skip
 def test_what_lies_beside_data_is_no_data(path):
-    assert is_beside(path)
+    assert is_ancillary(path)
 
 
 @pytest.mark.parametrize(
@@ -55,4 +55,4 @@ def test_what_lies_beside_data_is_no_data(path):
     ],
 )  # fmt: skip
 def test_data_are_not_taken_for_what_lies_beside_them(path):
-    assert not is_beside(path)
+    assert not is_ancillary(path)

@@ -134,7 +134,7 @@ def test_lines_as_one_value_are_capped_by_what_they_unpack_to(tmp_path, monkeypa
 def test_a_piece_that_is_cut_loses_no_line_and_knows_where_each_is(held, ended, most):
     data = b"\n".join(held) + b"\n" * ended
     texts = data.splitlines(keepends=True)
-    parts = list(jsonl.Piece(7, 100, data, len(texts)).cut(most)) if texts else []
+    parts = list(jsonl.LineChunk(7, 100, data, len(texts)).cut(most)) if texts else []
     assert b"".join(part.data for part in parts) == data
     assert [part.count for part in parts] == [len(texts[i : i + most]) for i in range(0, len(texts), most)]
     for place, part in enumerate(parts):

@@ -17,7 +17,7 @@ from datacheck.testing.synth import draw
 
 @pytest.fixture(autouse=True)
 def forget():
-    pickle_safe._moulds.clear()
+    pickle_safe._templates.clear()
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ numbers = hnp.arrays(
     st.binary(min_size=8, max_size=8),
 )
 def test_whatever_the_arrays_cutting_gives_what_unpickling_gives(record, protocol, noise):
-    pickle_safe._moulds.clear()
+    pickle_safe._templates.clear()
     others = [
         {
             name: np.frombuffer((noise * (a.nbytes + 1))[n : n + a.nbytes], a.dtype).reshape(a.shape)
@@ -113,7 +113,7 @@ def test_the_store_of_moulds_stays_small(tmp_path):
         data = draw.dumps({"a": np.arange(size)})
         for _ in range(2):
             PICKLE.parse(data, Hint())
-    assert len(pickle_safe._moulds) <= pickle_safe._MOST_MOULDS
+    assert len(pickle_safe._templates) <= pickle_safe._MAX_TEMPLATES
 
 
 def _array(data, name, size, put=b""):

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from datacheck.errors import FormatError
 from datacheck.formats import npy
 from datacheck.formats.base import open_container
-from datacheck.runtime.beneath import File, Folder
+from datacheck.runtime.beneath import ConfinedFolder, File
 from tests.formats.reading import CORPUS, read_all
 
 PLAIN = st.one_of(
@@ -45,7 +45,7 @@ def test_every_way_of_reading_gives_the_same(tmp_path, count, dtype):
     np.testing.assert_array_equal(read_all(tmp_path / "a.npy")["array"], array)
 
 
-@pytest.mark.parametrize("door", [lambda path: path, lambda path: File(Folder(path.parent), path.name)])
+@pytest.mark.parametrize("door", [lambda path: path, lambda path: File(ConfinedFolder(path.parent), path.name)])
 def test_large_plain_arrays_are_mapped_not_read(tmp_path, door):
     np.save(tmp_path / "a.npy", np.zeros((3_000_000, 3), "f4"))
     with open_container(door(tmp_path / "a.npy")) as container:

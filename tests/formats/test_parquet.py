@@ -58,7 +58,7 @@ def test_a_column_that_is_known_to_be_even_is_not_read_to_know_it(tmp_path, monk
         os.utime(tmp_path / "a.parquet", (0, known))  # or this process knows it
         with open_container(tmp_path / "a.parquet") as container:
             if known:
-                container.take_as_even("a")
+                container.assume_uniform("a")
             before = _read_bytes()
             assert container.peek("a") == ((5000, 100), "<f8")
             read.append(_read_bytes() - before)

@@ -260,7 +260,7 @@ def test_zarr_sees_no_other_metadata_than_those_that_were_checked(tmp_path, monk
         monkeypatch.setattr(zarr_store, "_described", described)
         return found
 
-    store = zarr_store._Store(tmp_path / "a")
+    store = zarr_store._ZarrStore(tmp_path / "a")
     monkeypatch.setattr(zarr_store, "_described", exchanged)
     assert store._decoded(store._root).tolist() == [1, 2, 3, 4]
     with pytest.raises(FormatError, match="pickle"):
@@ -271,13 +271,13 @@ def test_zarr_sees_no_other_metadata_than_those_that_were_checked(tmp_path, monk
 def test_a_group_names_its_version(tmp_path, text):
     (tmp_path / ".zgroup").write_text(text)
     with pytest.raises(FormatError):
-        zarr_store._Store(tmp_path)
+        zarr_store._ZarrStore(tmp_path)
 
 
 def test_a_store_without_an_array_is_none(tmp_path):
     (tmp_path / ".zgroup").write_text('{"zarr_format": 2}')
     with pytest.raises(FormatError, match="holds no array"):
-        zarr_store._Store(tmp_path).names()
+        zarr_store._ZarrStore(tmp_path).names()
 
 
 @pytest.mark.parametrize("kind", ["[]", "{}", "null", '"folder"'])

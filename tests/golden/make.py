@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.build.builder import Built, build_cache
-from datacheck.build.job import Job
+from datacheck.build.job import BuildJob
 from datacheck.cache import layout
 from datacheck.cache.codec import Codec
 from tests.build.make import job_of, schema_of
@@ -133,7 +133,7 @@ def write_sources(folder: Path) -> None:
     (folder / "talks/talks.jsonl").write_text(lines)
 
 
-def jobs(sources: Path, codec: Codec) -> list[Job]:
+def jobs(sources: Path, codec: Codec) -> list[BuildJob]:
     """Return the jobs of both caches, with a verdict that no rule can change."""
     windows = {"length": 4, "stride": 2, "pad": "edge", "short": "pad"}
     steps = [{"camera": {"fields": ["points"], "to": "opencv"}}]

@@ -124,7 +124,7 @@ def race(ground: Ground, *, swaps: int, runs: int, seed: int = 0) -> Race:
                 found.swaps, found.runs = count.value, found.runs + 1
                 found.opened |= set(watch.seen())
                 found.shown |= set(ground.leaks(ended))
-                found.odd += [] if ended.sound else [ended]
+                found.odd += [] if ended.checked_content else [ended]
     finally:
         going.value = -1
         swapper.join(10)

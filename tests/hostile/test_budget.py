@@ -158,7 +158,7 @@ def test_how_many_values_a_shard_holds_is_known_before_they_are_looked_at(attack
         stops = np.arange(20 + len(config), 20 + len(config) + 3, dtype="<u4")
         path.write_bytes(np.uint32(2).tobytes() + stops.tobytes() + b"    " + config.replace(b" ", b"") + b"\1\2")
     with open_container(path) as container:
-        assert isinstance(container, limits.Many)
+        assert isinstance(container, limits.CountedContainer)
         assert container.least() == len(container.names()) > 0
 
 
@@ -205,7 +205,7 @@ def test_the_coordinator_digests_nothing_of_what_killed_a_child(tmp_path, monkey
     (tmp_path / "a.npy").write_bytes(b"x")
     monkeypatch.setattr(listing, "digest_file", lambda *_: pytest.fail("the coordinator reads a file"))
     job = SimpleNamespace(root=tmp_path, roots={})
-    ((path, *_, digest),) = measuring._seen(job, ["a.npy"])
+    ((path, *_, digest),) = measuring._undigested_entries(job, ["a.npy"])
     assert (path, digest) == ("a.npy", "")
 
 
@@ -217,8 +217,8 @@ def test_a_sample_of_too_many_fields_is_refused_by_number():
 
 def test_a_file_that_ends_by_a_limit_is_tried_once_however_many_links_lead_to_it(tmp_path, monkeypatch):
     """24 links to one file that takes a minute held a scan for 24 minutes and more."""
-    monkeypatch.setattr(budget, "FIRST", budget.Budget(64 << 20, 3.0, 500e3))
-    monkeypatch.setattr(parallel, "WHOLE", budget.Budget(96 << 20, 10.0, 100e3))
+    monkeypatch.setattr(budget, "FIRST", budget.ItemBudget(64 << 20, 3.0, 500e3))
+    monkeypatch.setattr(parallel, "WHOLE", budget.ItemBudget(96 << 20, 10.0, 100e3))
     folder = tmp_path / "data"
     folder.mkdir()
     noise = np.random.default_rng(0).integers(0, 256, (3 << 19,), np.uint8)  # else it is refused for its packing
@@ -254,12 +254,14 @@ def test_only_links_to_one_file_read_with_equal_files_read_the_same(tmp_path, od
     source = open_source(parse_schema(f"datacheck: 1\nname: t\n{files}"), tmp_path)
     one = Item("train/a.npz", "train", {"split": "train", "id": "a"}, nbytes=first.stat().st_size)
     other = replace(one, path="train/b.npz", names={"split": "train", "id": "b"})
-    assert measuring.bytes_of(source, one.as_dict()) != measuring.bytes_of(source, other.as_dict())  # y is another file
+    assert measuring.item_bytes(source, one.as_dict()) != measuring.item_bytes(
+        source, other.as_dict()
+    )  # y is another file
     elsewhere = open_source(source.schema, tmp_path / "elsewhere")  # as a worker that does not see the files
-    assert measuring.bytes_of(elsewhere, one.as_dict()) != measuring.bytes_of(elsewhere, other.as_dict())
+    assert measuring.item_bytes(elsewhere, one.as_dict()) != measuring.item_bytes(elsewhere, other.as_dict())
     (tmp_path / "y/b.npy").unlink()
     (tmp_path / "y/b.npy").symlink_to("a.npy")
-    assert measuring.bytes_of(source, one.as_dict()) == measuring.bytes_of(source, other.as_dict())
+    assert measuring.item_bytes(source, one.as_dict()) == measuring.item_bytes(source, other.as_dict())
     if odd == "a copy":
         (tmp_path / "train/b.npz").unlink()
         shutil.copy2(first, tmp_path / "train/b.npz")
@@ -271,4 +273,4 @@ def test_only_links_to_one_file_read_with_equal_files_read_the_same(tmp_path, od
         "another part": {"part": (0, 9, 0)},
     }
     other = replace(other, **changed.get(odd, {}))
-    assert measuring.bytes_of(source, one.as_dict()) != measuring.bytes_of(source, other.as_dict())
+    assert measuring.item_bytes(source, one.as_dict()) != measuring.item_bytes(source, other.as_dict())

@@ -70,7 +70,7 @@ def test_a_record_with_other_values_is_not_gone_on_with(job, made, golden, tmp_p
     stopped(job, tmp_path / "out", 3)
     (folder,) = stagings(tmp_path / "out")
     records = folder / "work" / "records"
-    provenance.write(records, change(provenance.found(records, 0)))
+    provenance.write(records, change(provenance.saved_record(records, 0)))
     made.clear()
     built = build_cache(job, tmp_path / "out")
     assert (built.kept, tree(built.path)) == (2, golden)
@@ -80,14 +80,14 @@ def test_a_record_of_rows_that_are_alike_takes_no_memory(job, made, tmp_path):  
     stopped(job, tmp_path / "out", 3)
     (folder,) = stagings(tmp_path / "out")
     records = folder / "work" / "records"
-    provenance.write(records, replace(provenance.found(records, 0), made=np.broadcast_to(np.True_, 100)))
-    assert provenance.found(records, 0).made.shape == (100,)
+    provenance.write(records, replace(provenance.saved_record(records, 0), made=np.broadcast_to(np.True_, 100)))
+    assert provenance.saved_record(records, 0).made.shape == (100,)
     raw = (records / "0").read_bytes()[:-32].replace(b"[100]", b"[1000000000000]")
     _, body = FRAME.unpack_from(raw)
     raw = FRAME.pack(len(raw) - FRAME.size - body, body) + raw[FRAME.size :]
     (records / "0").unlink()
     (records / "0").write_bytes(raw + digest_parts([raw]).encode())
-    assert provenance.found(records, 0) is None
+    assert provenance.saved_record(records, 0) is None
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -96,7 +96,7 @@ def test_a_record_of_another_shape_is_not_gone_on_with(job, made, golden, tmp_pa
     stopped(job, tmp_path / "out", 3)
     (folder,) = stagings(tmp_path / "out")
     records = folder / "work" / "records"
-    found = replace(provenance.found(records, 0), **{name: WRONG[name]})
+    found = replace(provenance.saved_record(records, 0), **{name: WRONG[name]})
     provenance.write(records, found)
     if name == "g":
         (records / "0").unlink()
@@ -116,7 +116,7 @@ def test_what_is_no_record_is_neither_waited_for_nor_read(job, made, golden, tmp
     if what == "sparse":
         os.truncate(path, 1 << 40)
     with pytest.raises(StorageError, match="records/1: "):
-        provenance.found(path.parent, 1)
+        provenance.saved_record(path.parent, 1)
     if what != "folder":  # over a folder no record can be written
         made.clear()
         built = build_cache(job, tmp_path / "out")

@@ -28,7 +28,7 @@ from datacheck.runtime.documents import Arrays, check_values, open_document, rea
 from datacheck.scan import Request, run_scan, samples, scan
 from datacheck.scan.previous_runs import last_finished, read_state
 from datacheck.scan.rescore import Rescore, baseline_of, rescore
-from datacheck.scan.run_dir import Journal, Place
+from datacheck.scan.run_dir import Journal, RunLocation
 from datacheck.scan.run_documents import read_result
 from datacheck.scan.samples import read_table, table_bytes
 from datacheck.schema.load import load_schema, parse_schema
@@ -438,7 +438,7 @@ def test_columns_of_a_listing_that_do_not_fit_are_none(place):
 
 
 def test_a_damaged_part_of_an_interrupted_scan_is_none(tmp_path):
-    journal = Journal(Place(tmp_path, "some"), "key")
+    journal = Journal(RunLocation(tmp_path, "some"), "key")
     part = {"key": "key", "tables": [], "items": [["a", "", ["a"]]], "entries": [], "undeclared": []}
     table = Table(["a"], ["a"], [""], [""], [""], np.zeros(1, np.int8), [""], np.zeros(1, np.int64)).as_wire()
     many = np.broadcast_to(np.zeros(1, np.int64), 10**9)

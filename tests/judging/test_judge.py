@@ -98,14 +98,14 @@ def test_a_rule_that_finds_nothing_to_judge_is_skipped_where_the_schema_promises
 
 def test_a_warning_hides_no_error_of_a_rule_that_needs_its_own():
     early = make_rule("DC100", judge=above(severity=Severity.WARNING), defaults={"limit": 5})
-    judged = run(make_table("ab", x__max=[1, 20]), early, make_rule(needs=("DC100",)))
+    judged = run(make_table("ab", x__max=[1, 20]), early, make_rule(suppressed_by=("DC100",)))
     assert [(f.code, f.hides) for f in judged.findings] == [("DC900", {}), ("DC100", {})]
     assert judged.valid.tolist() == [True, False]
 
 
 def test_a_rule_does_not_judge_what_a_needed_rule_has_failed_and_the_finding_says_so():
     early = make_rule("DC100", "early", defaults={"limit": 50})
-    late = make_rule("DC900", needs=("DC100",))
+    late = make_rule("DC900", suppressed_by=("DC100",))
     judged = run(make_table("abc", x__max=[5, 20, 99]), early, late)
     found = {f.code: f for f in judged.findings}
     assert found["DC100"].examples == ("c",)
@@ -125,7 +125,7 @@ def test_each_of_several_findings_says_how_many_of_its_samples_it_hides():
         yield Failure((size > 90) | (size == 20), "odd", kind="odd")
 
     early = make_rule("DC100", judge=by_size)
-    judged = run(make_table("abcde", x__max=[5, 20, 60, 70, 99]), early, make_rule(needs=("DC100",)))
+    judged = run(make_table("abcde", x__max=[5, 20, 60, 70, 99]), early, make_rule(suppressed_by=("DC100",)))
     assert {f.kind: f.hides for f in judged.findings} == {"large": {"DC900": 3}, "odd": {"DC900": 2}}
     assert verdict_of(judged).skipped == {"DC100": 4}
 
@@ -135,7 +135,7 @@ def test_what_one_field_fails_hides_nothing_of_another_field(later, judged_rows)
     schema = make_schema({"x": {"columns": "part rest"}, "x.part": {"unit": "s"}, "y": {"unit": "m"}})
     early = make_rule("DC100", applies=lambda spec: spec.columns is not None, defaults={"limit": 50})
     wanted = schema.fields[later]
-    late = make_rule(applies=lambda spec: spec == wanted, needs=("DC100",))
+    late = make_rule(applies=lambda spec: spec == wanted, suppressed_by=("DC100",))
     columns = {"x__max": [99, 1], "x.part__max": [99, 1], "y__max": [99, 1]}
     assert verdict_of(run(make_table("ab", **columns), early, late, schema=schema)).checked == judged_rows
 
@@ -146,7 +146,7 @@ def test_a_whole_sample_rule_leaves_out_samples_that_fail_in_any_field():
         yield Failure(np.ones(len(rows), bool), f"{len(rows)}")
 
     early = make_rule("DC100", defaults={"limit": 50})
-    late = make_rule(judge=count, per="sample", needs=("DC100",))
+    late = make_rule(judge=count, per="sample", suppressed_by=("DC100",))
     assert verdict_of(run(make_table("ab", x__max=[99, 1]), early, late)).failed == 1
 
 
@@ -190,8 +190,8 @@ def test_a_waiver_that_matches_nothing_is_an_error():
 def test_waivers_of_notes_count_towards_the_time_of_a_rule(monkeypatch):
     notes = [Note("DC900", f"a{n}", "x") for n in range(2_000)]
     schema = make_schema(rules={"DC900": {"ignore": [f"q{n}*z" for n in range(2_000)], "reason": "old"}})
-    monkeypatch.setattr("datacheck.rules.engine._RULE_S", 0.0)
-    monkeypatch.setattr("datacheck.rules.engine._LEAST_S", 0.05)
+    monkeypatch.setattr("datacheck.rules.engine._RULE_SECONDS", 0.0)
+    monkeypatch.setattr("datacheck.rules.engine._MIN_SECONDS", 0.05)
     judged = run(make_table("ab", x__max=[1, 1]), make_rule(), schema=schema, notes=notes)
     assert [(f.kind, f.message.partition(":")[0]) for f in judged.findings] == [("stopped", "not judged")]
 
@@ -234,8 +234,8 @@ def test_a_judge_that_raises_or_answers_nonsense_is_a_crash_and_the_others_go_on
 
 @pytest.mark.parametrize(("stop", "words"), [("endless", "takes too long"), ("greedy", "needs more memory")])
 def test_a_rule_that_samples_make_endless_is_stopped_and_named_and_the_others_go_on(monkeypatch, stop, words):
-    monkeypatch.setattr("datacheck.rules.engine._RULE_S", 0.0)
-    monkeypatch.setattr("datacheck.rules.engine._LEAST_S", 0.05)
+    monkeypatch.setattr("datacheck.rules.engine._RULE_SECONDS", 0.0)
+    monkeypatch.setattr("datacheck.rules.engine._MIN_SECONDS", 0.05)
 
     def endless(rows, case):
         """It never ends."""
@@ -281,7 +281,7 @@ def test_notes_reach_their_rule_also_where_no_row_is():
 
 
 def test_splits_beyond_a_limit_are_judged_as_one_and_none_is_lost(monkeypatch):
-    monkeypatch.setattr("datacheck.rules.engine._MOST_PLACES", 3)
+    monkeypatch.setattr("datacheck.rules.engine._MAX_JUDGE_CALLS", 3)
 
     def each(rows, case):
         """Tells of all."""
@@ -300,7 +300,7 @@ def test_splits_beyond_a_limit_are_judged_as_one_and_none_is_lost(monkeypatch):
         "all others": ([3, 4, 5, 6, 7], "False ['', 'gone', 's1']"),
     }
     assert "the 6 splits with the fewest samples are judged as one" in verdict_of(judged).why
-    monkeypatch.setattr("datacheck.rules.engine._MOST_PLACES", 8)
+    monkeypatch.setattr("datacheck.rules.engine._MAX_JUDGE_CALLS", 8)
     judged = run(table, make_rule(judge=each), schema=schema, notes=notes)
     assert len({finding.split for finding in judged.findings}) == len(judged.findings) == 8
     assert verdict_of(judged).why == ""

@@ -13,12 +13,12 @@ assert {folder!r} in datacheck.__file__, datacheck.__file__
 for module in pkgutil.walk_packages(datacheck.__path__, "datacheck."):
     importlib.import_module(module.name)
     print(module.name)
-from datacheck.schema.load import builtin, load_schema, shipped
+from datacheck.schema.load import builtin, load_schema, builtin_folder
 names = builtin()
 assert "files" in names and "ho3d" in names, names
 for name in names:
     load_schema(name)
-assert {folder!r} in str(shipped("schemas")) and list(shipped("pipelines").glob("*.yaml"))
+assert {folder!r} in str(builtin_folder("schemas")) and list(builtin_folder("pipelines").glob("*.yaml"))
 from datacheck.report.rule_pages import chinese
 from datacheck.rules import catalogue
 assert all(map(chinese, catalogue().values()))

@@ -19,7 +19,7 @@ from PIL import Image
 
 from datacheck import pipeline
 from datacheck.cache import layout, open_cache
-from datacheck.cli.build import _unlisted
+from datacheck.cli.build import _unlisted_lines
 from datacheck.errors import DatacheckError, StorageError, UsageError
 from datacheck.model.finding import RuleVerdict, Verdict
 from datacheck.pipeline import build
@@ -182,7 +182,7 @@ def test_a_folder_that_cannot_be_listed_stops_no_other_split_and_is_named(tmp_pa
     made = build(schema, tmp_path / "data", tmp_path / "caches", run=run)
     assert [one.split for one in made] == ["train", "val"]
     assert made[0].unlisted == [("deep.zarr", "a/b in it is more than 0 folders deep")]
-    assert list(_unlisted(made[0].unlisted)) == [
+    assert list(_unlisted_lines(made[0].unlisted)) == [
         "These folders could not be listed; their samples are in no cache:",
         "    deep.zarr: a/b in it is more than 0 folders deep",
     ]

@@ -6,7 +6,7 @@ import pytest
 
 from datacheck.model.sample import ArraySpec
 from datacheck.pipeline import load_pipeline
-from datacheck.schema.load import builtin, shipped
+from datacheck.schema.load import builtin, builtin_folder
 from datacheck.transforms import bind, transforms
 
 
@@ -65,7 +65,7 @@ def test_labels_are_whole_numbers_in_every_split_that_has_them(name):
 
 
 def _text():
-    return (shipped("pipelines") / "README.md").read_text(encoding="utf-8")
+    return (builtin_folder("pipelines") / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_example_of_the_readme_loads_or_is_the_file_it_names(tmp_path):
@@ -74,7 +74,9 @@ def test_every_example_of_the_readme_loads_or_is_the_file_it_names(tmp_path):
     for block in blocks:
         first, _, rest = block.partition("\n")
         if first.startswith("# from "):
-            assert (shipped("pipelines") / first.removeprefix("# from ")).read_text(encoding="utf-8").endswith(rest)
+            assert (
+                (builtin_folder("pipelines") / first.removeprefix("# from ")).read_text(encoding="utf-8").endswith(rest)
+            )
         path = tmp_path / "mine.yaml"
         path.write_text(block, encoding="utf-8")
         pipeline = load_pipeline(path)

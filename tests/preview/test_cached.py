@@ -35,7 +35,7 @@ def folder(tmp_path):
 
 
 def drawn(folder, numbers, declared=None, **options):
-    return single.of_cache(open_cache(folder), declared, numbers, **options)
+    return single.samples_of_cache(open_cache(folder), declared, numbers, **options)
 
 
 def fields(folder, number, declared=None):

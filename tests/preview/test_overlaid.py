@@ -10,7 +10,7 @@ import pytest
 from datacheck.model.finding import Severity
 from datacheck.model.table import CHECKED, UNREADABLE
 from datacheck.preview import run_previews as pictures
-from datacheck.preview.run_previews import overlaid
+from datacheck.preview.run_previews import overlay_requests
 from datacheck.scan import scan
 from datacheck.schema.load import parse_schema
 from tests.preview.hands import MANO, bones, hand, moved
@@ -174,7 +174,7 @@ def test_of_each_finding_the_worst_come_first_and_fit_ones_are_spread_over_the_s
     ]  # fmt: skip
     valid = np.ones(1000, bool)
     valid[:5] = valid[100:130] = False
-    (one,) = overlaid(findings, table(1000, splits), valid, parse_schema(HANDS))
+    (one,) = overlay_requests(findings, table(1000, splits), valid, parse_schema(HANDS))
     assert one.field == "hand"
     first = [(rank, rule, sample.key) for rank, rule, sample in one.failing[:4]]
     assert first == [(0, "DC201", "101"), (0, "DC606", "130"), (1, "DC605", "110"), (1, "DC606", "132")]
@@ -189,4 +189,4 @@ def test_of_each_finding_the_worst_come_first_and_fit_ones_are_spread_over_the_s
 
 def test_what_is_not_read_anyway_is_laid_over_nothing():
     findings = [found("DC201", [100], [100])]
-    assert list(overlaid(findings, table(200, ["train"] * 200), np.ones(200, bool), parse_schema(HANDS))) == []
+    assert list(overlay_requests(findings, table(200, ["train"] * 200), np.ones(200, bool), parse_schema(HANDS))) == []

@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck.preview.numbers import UnfitError
-from datacheck.preview.overlays import Posed, overlay, turned
+from datacheck.preview.numbers import NotDrawableError
+from datacheck.preview.overlays import FailingPose, aligned, overlay
 from tests.preview.hands import MANO, bones, hand, moved
 
 FIT = [moved(hand(), seed) for seed in range(12)]
 
 
 def laid(*worst, fit=FIT, skeleton="mano21", unit="m"):
-    given = [Posed(f"{n}.npy", "train", np.asarray(one, float), n, "DC201") for n, one in enumerate(worst)]
+    given = [FailingPose(f"{n}.npy", "train", np.asarray(one, float), n, "DC201") for n, one in enumerate(worst)]
     return overlay(fit, given, skeleton, unit)
 
 
@@ -126,14 +126,15 @@ def test_it_turns_as_scipy_does():
     rng = np.random.default_rng(0)
     poses, onto = rng.normal(size=(30, 21, 3)), rng.normal(size=(21, 3))
     poses[::3] *= [-1, 1, 1]
-    for mine, one in zip(turned(poses, onto), poses, strict=True):
+    for mine, one in zip(aligned(poses, onto), poses, strict=True):
         assert mine == pytest.approx(rotation.align_vectors(onto, one)[0].apply(one), abs=1e-9)
 
 
 def test_the_earliest_round_comes_first_and_in_it_what_lies_farthest_off():
     near, far = moved(hand(), 1), moved(hand(0.9), 2)
     given = [
-        Posed(str(n), "", one, turn, "") for n, (one, turn) in enumerate([(near, 1), (near, 0), (far, 1), (far, 0)])
+        FailingPose(str(n), "", one, turn, "")
+        for n, (one, turn) in enumerate([(near, 1), (near, 0), (far, 1), (far, 0)])
     ]
     assert [one["key"] for one in overlay(FIT, given, "mano21", "m")["worst"]] == ["3", "1", "2", "0"]
     assert len(overlay(FIT, given * 3, "mano21", "m")["worst"]) == 6
@@ -190,11 +191,11 @@ def test_joints_in_one_place_lie_on_the_root():
 
 
 def test_of_few_fit_samples_there_is_no_mean():
-    with pytest.raises(UnfitError, match="4 fit samples to take the mean of, 5 are needed"):
+    with pytest.raises(NotDrawableError, match="4 fit samples to take the mean of, 5 are needed"):
         laid(hand(), fit=FIT[:4])
-    with pytest.raises(UnfitError, match=r"\(1 fit sample with 20 joints, not 21\)"):
+    with pytest.raises(NotDrawableError, match=r"\(1 fit sample with 20 joints, not 21\)"):
         laid(hand(), fit=[*FIT[:4], hand()[:20]])
-    with pytest.raises(UnfitError, match="in one place"):
+    with pytest.raises(NotDrawableError, match="in one place"):
         laid(hand(), fit=[np.zeros((21, 3))] * 9)
     assert laid(hand(), fit=[*FIT[:5], hand()[:20]])["left_out"] == ["1 fit sample with 20 joints, not 21"]
 
@@ -224,7 +225,7 @@ def test_whatever_the_numbers_are_there_is_a_drawing_or_a_reason(fit, worst, ali
     worst = [one[np.arange(5) % len(one)] for one in worst] if alike else worst
     try:
         made = laid(*worst, fit=fit, skeleton=None)
-    except UnfitError:
+    except NotDrawableError:
         return
     assert orjson.loads(orjson.dumps(made)) == made
     places = [made["joints"], *(one["joints"] for one in made["worst"])]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck.preview.sample import Sitter, previews
+from datacheck.preview.sample import PreviewBuilder, previews
 from datacheck.schema.load import parse_schema
 
 SCHEMA = """\
@@ -29,7 +29,7 @@ PIXELS = [[75, 20], [50, 40], [10, 60]]
 
 def shown(joints, lens=LENS, frame="camera_opencv", **images):
     fields = {"hand": joints, "k": lens, **images}
-    made = previews(Sitter(fields, parse_schema(SCHEMA % frame)))
+    made = previews(PreviewBuilder(fields, parse_schema(SCHEMA % frame)))
     return next((one for one in made if one["kind"] == "projection"), None)
 
 
@@ -135,7 +135,7 @@ def test_joints_are_drawn_over_no_image_of_another_camera():
 
 def test_what_the_image_does_not_show_comes_first_and_else_behind_the_joints_in_space():
     def kinds(joints):
-        made = previews(Sitter({"hand": joints, "k": LENS}, parse_schema(SCHEMA % "camera_opencv")))
+        made = previews(PreviewBuilder({"hand": joints, "k": LENS}, parse_schema(SCHEMA % "camera_opencv")))
         return [one["kind"] for one in made]
 
     assert kinds(OPENCV) == ["skeleton", "projection", "note"]
@@ -145,9 +145,9 @@ def test_what_the_image_does_not_show_comes_first_and_else_behind_the_joints_in_
 def test_without_a_camera_a_frame_or_an_image_there_is_none():
     assert shown(OPENCV, frame="world") is None
     assert shown(OPENCV[:, :2]) is None
-    made = previews(Sitter({"hand": OPENCV}, parse_schema(SCHEMA % "camera_opencv")))
+    made = previews(PreviewBuilder({"hand": OPENCV}, parse_schema(SCHEMA % "camera_opencv")))
     assert [one["kind"] for one in made] == ["skeleton"]
-    made = previews(Sitter({"hand": OPENCV, "k": LENS * np.nan}, parse_schema(SCHEMA % "camera_opencv")))
+    made = previews(PreviewBuilder({"hand": OPENCV, "k": LENS * np.nan}, parse_schema(SCHEMA % "camera_opencv")))
     assert "hand has no finite camera in k: no picture." in [one["about"] for one in made]
 
 
@@ -162,7 +162,7 @@ def test_without_a_camera_a_frame_or_an_image_there_is_none():
     ],
 )
 def test_a_camera_that_is_none_draws_nothing_and_says_why(lens, why):
-    made = previews(Sitter({"hand": OPENCV, "k": np.array(lens)}, parse_schema(SCHEMA % "camera_opencv")))
+    made = previews(PreviewBuilder({"hand": OPENCV, "k": np.array(lens)}, parse_schema(SCHEMA % "camera_opencv")))
     assert [one["kind"] for one in made] == ["skeleton", "note", "note"]
     assert f"hand {why}: no picture." in [one["about"] for one in made]
 
@@ -175,7 +175,7 @@ NUMBERS = st.sampled_from(["f2", "f4", "f8", "i8", "u1", "?", "c16", "S3"]).flat
 @given(joints=NUMBERS | hnp.arrays("f8", (4, 3)), lens=NUMBERS | hnp.arrays("f8", (3, 3)) | st.text(max_size=3),
        photo=NUMBERS | st.none() | st.lists(st.lists(st.integers(), max_size=2), max_size=2))  # fmt: skip
 def test_whatever_is_in_the_fields_every_pixel_is_a_number_or_none(joints, lens, photo):
-    made = previews(Sitter({"hand": joints, "k": lens, "photo": photo}, parse_schema(SCHEMA % "camera_opengl")))
+    made = previews(PreviewBuilder({"hand": joints, "k": lens, "photo": photo}, parse_schema(SCHEMA % "camera_opengl")))
     assert orjson.loads(orjson.dumps(made)) == made
     for one in made:
         places = [*one["pixels"], *(one["other"] or {"pixels": []})["pixels"]] if one["kind"] == "projection" else []

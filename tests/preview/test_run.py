@@ -14,8 +14,8 @@ import pytest
 from datacheck.errors import OutOfSpaceError
 from datacheck.model.table import CHECKED, UNREADABLE
 from datacheck.preview import run_previews as pictures
-from datacheck.preview.run_previews import choose, worst_of
-from datacheck.preview.single import _about, of_run
+from datacheck.preview.run_previews import choose_samples, worst_rows
+from datacheck.preview.single import _findings_of, sample_of_run
 from datacheck.scan import scan
 from datacheck.scan.run_documents import PREVIEWS, VALID
 from datacheck.schema.load import parse_schema
@@ -84,7 +84,7 @@ def test_timelines_of_an_idle_episode_say_which_steps_are_left(tmp_path, monkeyp
     run = scan(tmp_path / "data", schema, output=tmp_path / "run")
     kept = {"idle.npz": [[60, 100]]}
     assert orjson.loads((tmp_path / "run" / VALID).read_bytes())["ranges"] == kept
-    viewed = [of_run(tmp_path / "run", "idle.npz")["sample"]]
+    viewed = [sample_of_run(tmp_path / "run", "idle.npz")["sample"]]
     (idle,) = (f for f in run.report.findings if f.code == "DC504")
     told = replace(run.report, findings=[replace(idle, ranges=None)], suppressed=[idle])  # by a baseline
     for report in (run.report, told):
@@ -97,7 +97,7 @@ def test_timelines_of_an_idle_episode_say_which_steps_are_left(tmp_path, monkeyp
             "q": [[60, 100]],
             "rgb": None,
         }
-    assert all("ranges" not in one for one in of_run(tmp_path / "run", "lively.npz")["sample"]["fields"])
+    assert all("ranges" not in one for one in sample_of_run(tmp_path / "run", "lively.npz")["sample"]["fields"])
 
 
 def test_a_sample_that_kills_hangs_or_crashes_its_reader_costs_its_own_picture_only(data, monkeypatch):
@@ -138,8 +138,8 @@ def test_where_the_system_starts_no_process_there_are_no_pictures_and_no_more_ha
     monkeypatch.setattr("datacheck.workers.child._Started", refuse)
     made = pictures.previews_of(run, PATIENCE)
     assert all("Resource temporarily unavailable" in sample["why"] for sample in made["samples"])
-    with pictures.Drawer(data, {}) as drawer:
-        path = drawer.write(run)()
+    with pictures.PreviewProcess(data, {}) as preview_process:
+        path = preview_process.write(run)()
     (said,) = orjson.loads(path.read_bytes())["left_out"]
     assert said.startswith("6 samples not drawn: it could not be read again: ")
 
@@ -192,32 +192,32 @@ def table(count):
 
 def test_each_finding_has_its_turn_and_none_more_than_twelve():
     findings = [made_of(range(n * 100, n * 100 + 90)) for n in range(10)]
-    chosen, places, said = choose(findings, table(1000))
+    chosen, places, said = choose_samples(findings, table(1000))
     assert len(chosen) == 60
     assert [len(mine) for mine in places.values()] == [6] * 10
     assert said == ["60 samples not drawn: at most 60 are"]
-    few, places, said = choose(findings[:2], table(1000))
+    few, places, said = choose_samples(findings[:2], table(1000))
     assert (len(few), [len(mine) for mine in places.values()], said) == (24, [12, 12], [])
     assert (few[0].key, few[0].why) == ("0.npy", "torn")
 
 
 def test_the_worst_come_before_those_that_are_spread_over_the_finding():
-    assert worst_of(made_of(range(120), [77, 5])) == [77, 5, 0, 10, 20, 30, 40, 50, 60, 70, 80, 90]
-    assert worst_of(made_of([3, 4])) == [3, 4]
+    assert worst_rows(made_of(range(120), [77, 5])) == [77, 5, 0, 10, 20, 30, 40, 50, 60, 70, 80, 90]
+    assert worst_rows(made_of([3, 4])) == [3, 4]
 
 
 def test_a_sample_of_two_findings_is_drawn_once_with_the_fields_of_both():
     one, two = made_of([5]), made_of([5])
     two.id, two.fields = "g", ("rgb",)
-    chosen, places, _ = choose([one, two], table(10))
+    chosen, places, _ = choose_samples([one, two], table(10))
     assert (len(chosen), places, chosen[0].first) == (1, {"f5": [0], "g": [0]}, ["xyz", "rgb"])
 
 
 def test_a_child_that_starts_beside_the_scan_draws_the_same_and_is_gone_behind_it(data):
-    with pictures.Drawer(data, {}) as drawer:
+    with pictures.PreviewProcess(data, {}) as preview_process:
         run = scanned(data)
-        path = drawer.write(run)()
-    assert not drawer._child.running
+        path = preview_process.write(run)()
+    assert not preview_process._child.running
     assert orjson.loads(path.read_bytes()) == pictures.previews_of(run, PATIENCE)
 
 
@@ -227,8 +227,8 @@ def test_what_refuses_the_pictures_is_raised_by_who_waits_for_them(data, monkeyp
 
     run = scanned(data)
     monkeypatch.setattr(pictures.fsops, "write_file", full)
-    with pictures.Drawer(data, {}) as drawer:
-        wait = drawer.write(run)
+    with pictures.PreviewProcess(data, {}) as preview_process:
+        wait = preview_process.write(run)
         with pytest.raises(OutOfSpaceError, match="pictures"):
             wait()
 
@@ -237,15 +237,15 @@ def test_what_refuses_the_pictures_is_raised_by_who_waits_for_them(data, monkeyp
 @pytest.mark.parametrize("started", [False, True])
 def test_a_scan_that_ends_early_waits_for_no_child(tmp_path, monkeypatch, started):
     monkeypatch.setattr(pictures, "_READY", "tests.preview.misbehaving:never_ready")
-    with pictures.Drawer(tmp_path, {}) as drawer:
-        while started and not drawer._child.running:
+    with pictures.PreviewProcess(tmp_path, {}) as preview_process:
+        while started and not preview_process._child.running:
             time.sleep(0.01)
-    assert not drawer._child.running
+    assert not preview_process._child.running
 
 
 def test_a_sample_of_a_large_split_is_shown_no_finding_of_all_others():
     said = {"rule": "DC201", "name": "n", "severity": "error", "fields": [], "message": "", "fix": ""}
     findings = [said | {"split": split, "message": split} for split in ("train", "all others", "")]
     for split, shown in (("train", ["train", ""]), ("small", ["all others", ""])):
-        found = _about(findings, ["DC201"], split, {"train", "small"})
+        found = _findings_of(findings, ["DC201"], split, {"train", "small"})
         assert [finding["message"] for finding in found] == shown

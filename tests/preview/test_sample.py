@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck.preview.overlays import beside
-from datacheck.preview.sample import Sitter, previews
+from datacheck.preview.overlays import near_points
+from datacheck.preview.sample import PreviewBuilder, previews
 from datacheck.schema.grammar import ROLES
 from datacheck.schema.load import load_schema, parse_schema
 from datacheck.schema.model import FieldSpec
@@ -41,7 +41,7 @@ def sample():
 
 
 def test_every_field_becomes_the_picture_of_its_role():
-    made = {one["field"]: one for one in previews(Sitter(sample(), parse_schema(SCHEMA)))}
+    made = {one["field"]: one for one in previews(PreviewBuilder(sample(), parse_schema(SCHEMA)))}
     assert {name: one["kind"] for name, one in made.items()} == {
         "xyz": "cloud", "rgb": "note", "semantic": "note", "hand": "skeleton", "actions": "timeline", "view": "film",
         "depth": "image", "said": "text", "other": "note",
@@ -52,9 +52,9 @@ def test_every_field_becomes_the_picture_of_its_role():
 
 
 def test_fields_of_interest_come_first_and_labels_among_them_colour_the_points():
-    made = previews(Sitter(sample(), parse_schema(SCHEMA), ["actions.gripper"]))
+    made = previews(PreviewBuilder(sample(), parse_schema(SCHEMA), ["actions.gripper"]))
     assert made[0]["field"] == "actions"
-    made = previews(Sitter(sample(), parse_schema(SCHEMA), ["xyz", "semantic"]))
+    made = previews(PreviewBuilder(sample(), parse_schema(SCHEMA), ["xyz", "semantic"]))
     assert (made[0]["field"], made[0]["colour"]["name"]) == ("xyz", "semantic")
     assert made[0]["colour"]["names"] == ["-1 (ignored)", "0", "1"]
 
@@ -65,14 +65,14 @@ def test_fields_of_interest_come_first_and_labels_among_them_colour_the_points()
 def test_labels_outside_the_declared_classes_are_named(classes, odd):
     schema = parse_schema(SCHEMA.replace("ignore: [-1]", f"ignore: [-1], classes: {classes}"))
     fields = sample() | {"semantic": np.arange(40) % 4 - 1}
-    made = previews(Sitter(fields, schema, ["semantic", "xyz"]))[0]["colour"]["names"]
+    made = previews(PreviewBuilder(fields, schema, ["semantic", "xyz"]))[0]["colour"]["names"]
     assert [name for name in made if "no class" in name] == [f"{name} (no class)" for name in odd]
 
 
 def test_an_undeclared_array_is_drawn_as_what_it_looks_like():
     fields = {"a": np.zeros((50, 3), np.float32), "b": np.zeros((9, 9, 3), np.uint8), "c": np.zeros((4, 2))}
     schema = parse_schema('datacheck: 1\nname: any\nsamples: {files: "*.npy"}\n')
-    made = {one["field"]: one["kind"] for one in previews(Sitter(fields, schema))}
+    made = {one["field"]: one["kind"] for one in previews(PreviewBuilder(fields, schema))}
     assert made == {"a": "cloud", "b": "image", "c": "note"}
 
 
@@ -83,10 +83,10 @@ def test_grasps_are_drawn_with_the_object_where_its_pose_puts_it():
         "grasp_qpos": np.zeros((2, 23)), "obj_pose": np.array([1, 0, 0, half, 0, 0, half]),
         "verts": np.array([[10.0, 0, 0], [0, 10, 0]]),
     }  # fmt: skip
-    name, points = beside(schema.spec("grasp_qpos.pos"), fields, schema)
+    name, points = near_points(schema.spec("grasp_qpos.pos"), fields, schema)
     assert name == "verts"
     np.testing.assert_allclose(points, [[1, 1, 0], [0, 0, 0]], atol=1e-12)
-    made = {one["field"]: one for one in previews(Sitter(fields, schema))}
+    made = {one["field"]: one for one in previews(PreviewBuilder(fields, schema))}
     assert made["grasp_qpos.pos"]["colour"]["names"] == ["grasp_qpos.pos", "verts"]
     assert made["grasp_qpos.pos"]["points"] == 4
 
@@ -105,7 +105,7 @@ def test_any_value_of_any_role_gives_pictures_or_says_why_not(role, value, timed
     schema = parse_schema(SCHEMA)  # as a model: not every role may be declared with this shape
     odd = FieldSpec(role=role, shape=["T" if timed else "P", 3])
     schema = schema.model_copy(update={"fields": schema.fields | {"odd": odd}})
-    made = previews(Sitter(sample() | {"odd": value, "?" + name: value}, schema, ["odd"]))
+    made = previews(PreviewBuilder(sample() | {"odd": value, "?" + name: value}, schema, ["odd"]))
     assert {one["field"] for one in made} >= {"odd", "xyz"}
     assert all(one["about"] for one in made)
     assert orjson.loads(orjson.dumps(made)) is not None
@@ -115,6 +115,6 @@ def test_any_value_of_any_role_gives_pictures_or_says_why_not(role, value, timed
 def test_the_largest_numbers_do_not_overflow(value):
     points = np.array([[value, 0, 0], [-value, 1, 1]])
     fields = {"xyz": points, "hand": np.full((21, 3), value), "actions": np.full((5, 7), value)}
-    made = previews(Sitter(fields, parse_schema(SCHEMA)))
+    made = previews(PreviewBuilder(fields, parse_schema(SCHEMA)))
     assert [one["kind"] for one in made] == ["cloud", "skeleton", "timeline"]
     assert orjson.loads(orjson.dumps(made)) == made

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.model.sample import Column
-from datacheck.preview.numbers import UnfitError
+from datacheck.preview.numbers import NotDrawableError
 from datacheck.preview.texts import LETTERS, SEGMENTS, chat, decoded, plain, tokenized, tokens
 from datacheck.schema.model import FieldSpec, TokenizerSpec
 from datacheck.testing import synth
@@ -70,7 +70,7 @@ def test_without_a_tokenizer_the_speaker_says_what_is_trained_on():
     assert kinds(chat(TALK, FieldSpec(role="chat"), None, None)) == ["plain"] * 5
     shared = [{"from": message["role"], "value": message["content"]} for message in TALK]  # as ShareGPT names them
     assert chat(shared, FieldSpec(role="chat", train_on="assistant"), None, None) == made
-    with pytest.raises(UnfitError, match="without a message"):
+    with pytest.raises(NotDrawableError, match="without a message"):
         chat([], FieldSpec(role="chat"), None, None)
 
 
@@ -102,7 +102,7 @@ def test_tokens_tell_labels_and_padding_apart():
     many = tokens(np.arange(1000), np.where(np.arange(1000) % 2, 1, -100))
     assert (len(many["segments"]), many["more"]) == (SEGMENTS, 1000 - SEGMENTS)
     for bad in (np.zeros((2, 2), int), np.zeros(3), np.zeros(0, int)):
-        with pytest.raises(UnfitError):
+        with pytest.raises(NotDrawableError):
             tokens(bad)
 
 
@@ -126,7 +126,7 @@ def test_without_a_chat_template_the_messages_are_shown_as_they_are(folder, tmp_
 def test_any_text_becomes_json_of_at_most_300_characters_a_segment(text):
     try:
         made = plain(text)
-    except UnfitError:
+    except NotDrawableError:
         assert text == ""
         return
     assert orjson.loads(orjson.dumps(made)) == made

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from datacheck.preview.drawings import (
     DIMENSIONS,
-    MOST,
+    MAX_POINTS,
     POINTS,
     RANGES,
     SIDE,
@@ -21,11 +21,11 @@ from datacheck.preview.drawings import (
     cloud,
     film,
     image,
+    mark_trained_ranges,
     png,
     timeline,
-    with_ranges,
 )
-from datacheck.preview.numbers import UnfitError, thinned
+from datacheck.preview.numbers import NotDrawableError, spread_indices
 from datacheck.preview.overlays import skeleton
 from datacheck.rules.skeletons import SKELETONS
 from datacheck.schema.load import parse_schema
@@ -48,17 +48,17 @@ def points_of(made):
 
 @given(st.integers(0, 100_000), st.integers(1, 3000))
 def test_thinning_takes_one_of_each_equal_part(count, most):
-    places = thinned(count, most)
+    places = spread_indices(count, most)
     assert len(places) == min(count, most)
     if count > most:
         edges = np.arange(most + 1) * count // most
         assert (places >= edges[:-1]).all()
         assert (places < edges[1:]).all()
-    assert (places == thinned(count, most)).all()
+    assert (places == spread_indices(count, most)).all()
 
 
 def test_thinning_does_not_walk_along_the_columns_of_a_grid():
-    places = thinned(64 * 64 * 16, 4096)  # an even step of 16 would meet 4 of the 64 columns
+    places = spread_indices(64 * 64 * 16, 4096)  # an even step of 16 would meet 4 of the 64 columns
     assert len(np.unique(places % 64)) == 64
 
 
@@ -79,7 +79,7 @@ def test_a_large_cloud_is_thinned_and_its_box_is_that_of_all_points():
     points = np.random.default_rng(0).uniform(-1, 1, (50_000, 3)).astype(np.float32)
     points[777] = [5, 6, 7]
     made = cloud(points, "m")
-    assert (made["points"], made["shown"]) == (50_000, MOST)
+    assert (made["points"], made["shown"]) == (50_000, MAX_POINTS)
     assert made["box"][1] == [5, 6, 7]
     assert "50,000 points; 2,048 drawn" in made["about"]
     assert cloud(points[:1])["about"].startswith("Point cloud: 1 point; ")
@@ -132,7 +132,7 @@ def test_labels_that_are_no_class_come_first_however_rare_they_are():
     ],
 )  # fmt: skip
 def test_what_is_no_cloud_says_why(value, why):
-    with pytest.raises(UnfitError, match=why):
+    with pytest.raises(NotDrawableError, match=why):
         cloud(value)
 
 
@@ -181,7 +181,7 @@ def test_a_joint_that_is_not_finite_is_left_out():
     joints[4] = np.nan
     made = skeleton(joints, "mano21")
     assert (made["joints"][4], made["unfinite"]) == (None, 1)
-    with pytest.raises(UnfitError, match="none of them finite"):
+    with pytest.raises(NotDrawableError, match="none of them finite"):
         skeleton(np.full((21, 3), np.inf), "mano21")
 
 
@@ -272,7 +272,9 @@ def test_a_timeline_counts_what_is_not_finite_and_what_it_leaves_out():
 def ranged(kept, *steps):
     drawn = [{"field": f"f{n}", **timeline(np.arange(float(count)))} for n, count in enumerate(steps)]
     fields = "".join(f"  f{n}: {{shape: [T]}}\n" for n in range(len(steps)))
-    with_ranges(drawn, kept, parse_schema(f"datacheck: 1\nname: x\nsamples: {{files: '*.npz'}}\nfields:\n{fields}"))
+    mark_trained_ranges(
+        drawn, kept, parse_schema(f"datacheck: 1\nname: x\nsamples: {{files: '*.npz'}}\nfields:\n{fields}")
+    )
     return drawn
 
 
@@ -299,7 +301,7 @@ def test_a_sample_of_very_many_ranges_is_drawn_without():
 @pytest.mark.parametrize("draw", [cloud, skeleton, image, film, timeline])
 @given(value=ARRAYS)
 def test_any_array_is_drawn_or_says_why_not(draw, value):
-    with np.errstate(all="ignore"), contextlib.suppress(UnfitError):
+    with np.errstate(all="ignore"), contextlib.suppress(NotDrawableError):
         made = draw(value)
         assert json.loads(json.dumps(made, allow_nan=False)) == made
         assert made["about"].endswith(".")

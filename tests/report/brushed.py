@@ -4,7 +4,7 @@ import numpy as np
 import orjson
 
 from datacheck.model.table import CHECKED, Measured, Table, Texts
-from datacheck.rules.families.tokens import UNTOLD
+from datacheck.rules.families.tokens import UNKNOWN_LENGTH
 from datacheck.scan.run_documents import RESULT, SAMPLES, SCHEMA, VALID
 from datacheck.scan.samples import table_bytes
 from tests.report.conftest import result
@@ -28,7 +28,7 @@ def planted(rows):
     far = rng.normal(0, 1, rows).astype(np.float32)
     far[:6] = 1e9, 2e9, -1e9, np.inf, -np.inf, np.nan
     prompt = rng.integers(10, 20, rows)
-    prompt[:9] = UNTOLD
+    prompt[:9] = UNKNOWN_LENGTH
     prompt[9] = 5000
     return {
         "x:box": (size, known), "x:min": (low, whole), "x:max": (-low.astype(np.float64), whole),

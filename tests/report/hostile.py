@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.model.finding import Cause, Finding, Level, Report, RuleVerdict, Severity, Verdict
-from datacheck.rules.comparison import Compared, bounded
+from datacheck.rules.comparison import DriftResult, comparison_json
 from datacheck.scan.run_documents import RESULT, dump_json, result
 from tests.report.conftest import SCHEMA_TEXT
 
@@ -90,8 +90,10 @@ def hostile_report(evil: str, folder: str = ".datacheck/R") -> Report:
     ]
     curve = {"at": [1.0, 2.0], "here": [1, 2], "reference": [0, 2], "ks": 0.5, "ks_at": 1.0}
     classes = ((evil or "c", 0.5, 0.25),)
-    told = Compared(evil, evil or "m", evil, 1.5, True, (2, 2), (2, 2), 0.01, 0.2, (1.5, 2.0), curve, classes, evil)
-    verdicts[1] = replace(verdicts[1], compared=bounded([told]), options={"effect": 0.2, "false_discoveries": 0.05})
+    told = DriftResult(evil, evil or "m", evil, 1.5, True, (2, 2), (2, 2), 0.01, 0.2, (1.5, 2.0), curve, classes, evil)
+    verdicts[1] = replace(
+        verdicts[1], compared=comparison_json([told]), options={"effect": 0.2, "false_discoveries": 0.05}
+    )
     known = finding(Severity.ERROR, "DC901", suppressed=evil or "known")
     return Report(
         run, dataset, {"name": evil, "digest": "1" * 32}, verdicts,

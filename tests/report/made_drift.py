@@ -1,6 +1,6 @@
 """Made verdicts of rules against a reference."""
 
-from datacheck.rules.comparison import Compared, bounded, cumulative
+from datacheck.rules.comparison import DriftResult, comparison_json, cumulative
 
 LIMITS = {"DC902": 0.2, "DC903": 0.1}
 
@@ -10,7 +10,7 @@ def one(field, measure, effect, *, drifted=True, here=(5.0, 6.0, 7.0, 8.0), refe
     said = {"q": 0.01, "chance": 0.3} if drifted else {}
     curve = cumulative(here, reference) if drifted else None
     sides = (len(here), len(reference)), (len(here), len(reference))
-    return Compared(field, measure, "m", effect, drifted, *sides, curve=curve, median=(6.5, 3.5), **(said | more))
+    return DriftResult(field, measure, "m", effect, drifted, *sides, curve=curve, median=(6.5, 3.5), **(said | more))
 
 
 def compared_rules(measures, code="DC902"):
@@ -21,4 +21,4 @@ def compared_rules(measures, code="DC902"):
         "severity": "warning", "checked": 100, "failed": 0, "skipped": {},
         "options": {"effect": LIMITS[code], "false_discoveries": 0.05},
     }  # fmt: skip
-    return {code: said | ({"compared": bounded(measures)} if measures else {})}
+    return {code: said | ({"compared": comparison_json(measures)} if measures else {})}

@@ -4,7 +4,7 @@ import numpy as np
 import orjson
 
 from datacheck.preview.drawings import Colour, cloud, film, image, timeline
-from datacheck.preview.overlays import Posed, overlay, projection, skeleton
+from datacheck.preview.overlays import FailingPose, overlay, projection, skeleton
 from datacheck.preview.texts import chat, tokens
 from datacheck.scan.run_documents import PREVIEWS, PREVIEWS_FORMAT
 from datacheck.schema.model import FieldSpec
@@ -46,7 +46,7 @@ def put(folder, finding="DC201:xyz"):
         {"key": "torn", "split": "", "fields": [], "left_out": [], "why": HOSTILE},
     ]  # fmt: skip
     said = {"format": PREVIEWS_FORMAT, "samples": samples, "left_out": ["2 samples not drawn: no time"]}
-    laid = overlay([hand()] * 5, [Posed(HOSTILE, HOSTILE, hand() * 2, 0, HOSTILE)], "mano21", "m")
+    laid = overlay([hand()] * 5, [FailingPose(HOSTILE, HOSTILE, hand() * 2, 0, HOSTILE)], "mano21", "m")
     overlays = [{"field": "xyz"} | laid | {"left_out": [HOSTILE]}, {"field": HOSTILE, "why": HOSTILE}]
     said |= {"findings": {finding: list(range(len(samples)))}, "overlays": overlays}
     (folder / PREVIEWS).write_bytes(orjson.dumps(said))

@@ -5,8 +5,18 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from datacheck.model.table import Measured, Texts
-from datacheck.report.field_figures import BINS, Shown, Then, agreed, band, fields, histogram, order_of_rows, shown
-from datacheck.rules.families.tokens import UNTOLD
+from datacheck.report.field_figures import (
+    BINS,
+    ReferenceValues,
+    ShownMeasure,
+    band,
+    common_schema,
+    fields,
+    histogram,
+    order_of_rows,
+    shown_measures,
+)
+from datacheck.rules.families.tokens import UNKNOWN_LENGTH
 from datacheck.schema.load import load_schema, parse_schema
 from datacheck.schema.model import EpisodeSpec
 from tests.report.conftest import SCHEMA_TEXT, table
@@ -65,7 +75,7 @@ def test_a_field_says_what_is_declared_measured_and_allowed(tmp_path):
 
 
 def test_what_a_check_of_the_users_measures_is_left_alone():
-    assert shown(["xyz:mine", ":other", "xyz:bad_row"]) == {}
+    assert shown_measures(["xyz:mine", ":other", "xyz:bad_row"]) == {}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +96,7 @@ def test_a_reference_is_counted_in_bins_that_hold_both():
     rng = np.random.default_rng(3)
     values, then = rng.normal(5, 1, 2000), rng.normal(9, 1, 3000)
     splits = np.arange(3000) % 2
-    said = histogram(values, np.zeros(2000, np.int64), 1, then=Then(then, splits, 2))
+    said = histogram(values, np.zeros(2000, np.int64), 1, then=ReferenceValues(then, splits, 2))
     edges = np.array(said["edges"])
     both = np.concatenate([values, then])
     assert (edges[0], edges[-1]) == (both.min(), both.max())
@@ -101,8 +111,8 @@ def test_a_reference_is_counted_in_bins_that_hold_both():
 def test_what_is_the_same_here_and_otherwise_in_the_reference_is_drawn():
     same = np.full(10, 3.0)
     groups = np.zeros(10, np.int64)
-    assert histogram(same, groups, 1, then=Then(same, groups, 1))["edges"] == []
-    said = histogram(same, groups, 1, then=Then(same + 1, groups, 1))
+    assert histogram(same, groups, 1, then=ReferenceValues(same, groups, 1))["edges"] == []
+    said = histogram(same, groups, 1, then=ReferenceValues(same + 1, groups, 1))
     assert (np.sum(said["counts"]), np.sum(said["then"]["counts"])) == (10, 10)
     assert np.multiply(said["counts"][0], said["then"]["counts"][0]).tolist() == [0] * len(said["counts"][0])
 
@@ -159,7 +169,9 @@ def test_the_share_of_what_is_ignored_is_over_all_labels_of_a_sample():
 def test_tokens_have_the_longest_length_as_their_limit_and_the_supervised_ones_are_a_share_of_them():
     tokens = np.arange(1, 11) * 100
     text = "fields: {c: {role: chat, min_trained_tokens: 8}}\ntokenizer: {max_length: 512}"
-    said = measures_of({":c:tokens": tokens, ":c:trained": tokens // 4, ":c:prompt_bytes": [*range(9), UNTOLD]}, text)
+    said = measures_of(
+        {":c:tokens": tokens, ":c:trained": tokens // 4, ":c:prompt_bytes": [*range(9), UNKNOWN_LENGTH]}, text
+    )
     assert said["tokens"]["band"] == [None, 512]
     assert said["supervised tokens"]["band"] == [8, None]
     assert said["share of supervised tokens"]["band"] is None
@@ -206,7 +218,9 @@ def test_a_rate_that_no_step_of_time_has_draws_no_band_that_is_not_finite(fps):
     text = "datacheck: 1\nname: n\nsamples: {files: '*'}\nfields: {t: {role: timestamp, shape: [T], unit: ms}}\n"
     schema = parse_schema(text)
     schema = schema.model_copy(update={"episode": EpisodeSpec.model_construct(fps=fps, length=None)})  # unchecked
-    assert np.isfinite([end for end in band(schema, Shown("t:step", "t", "step")) or [] if end is not None]).all()
+    assert np.isfinite(
+        [end for end in band(schema, ShownMeasure("t:step", "t", "step")) or [] if end is not None]
+    ).all()
 
 
 def test_clouds_have_the_least_number_of_points_and_instances_that_of_the_loader_as_their_limits():
@@ -309,11 +323,11 @@ def test_what_is_declared_otherwise_for_a_split_is_not_said_of_all():
     rows.columns.update(
         {"x:box": Measured(sizes, whole), "y:box": Measured(sizes, whole), "x:dims": Measured(dims, whole)}
     )
-    said = {one["name"]: one for one in fields(rows, agreed(schema), np.zeros(40, bool))}
+    said = {one["name"]: one for one in fields(rows, common_schema(schema), np.zeros(40, bool))}
     of = {(name, m["stat"]): m for name, one in said.items() for m in one["measures"]}
     box = of["x", "box"]
     assert (said["x"]["unit"], box["unit"], box["band"], box["units"]) == ("", "", None, [])
     assert (said["x"]["role"], of["x", "dims"]["band"]) == ("points", [9, None])
     assert (of["y", "box"]["unit"], of["y", "box"]["units"][0]["many"]) == ("m", [0, 20])
     plain = parse_schema(SCHEMA_TEXT)
-    assert agreed(plain) == plain
+    assert common_schema(plain) == plain

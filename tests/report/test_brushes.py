@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from datacheck.report.field_figures import histogram
-from datacheck.report.html import BESIDE, MOST_ROWS, SIGNS, run_of, write_page
-from datacheck.rules.families.tokens import UNTOLD
+from datacheck.report.html import EXTRA_SIGNS, MOST_ROWS, SIGNS, run_summary, write_page
+from datacheck.rules.families.tokens import UNKNOWN_LENGTH
 from tests.report.brushed import EVIL, brushed_run, planted
 
 ALIKE = st.sampled_from([1e16, 1e16 + 2, 1e16 + 4, 0.1, 0.1 + 2**-56, 0.3, -5e-324, 0.0])
@@ -50,7 +50,7 @@ def numbers_of(name, columns):
         picked = {"min": min, "max": max, "dims": lambda row: row[0]}[stat]
         values = np.array([np.nan if any(one != one for one in row) else picked(row) for row in rows])
     values = np.array([round(one, 5) for one in values.tolist()]) if stat == "longest" else values.astype(np.float64)
-    present = present & (values < UNTOLD) if stat == "prompt_bytes" else present
+    present = present & (values < UNKNOWN_LENGTH) if stat == "prompt_bytes" else present
     return values, present
 
 
@@ -61,7 +61,7 @@ def ranges(edges):
 
 def test_bins_rows_and_pyarrow_agree_on_every_kind_of_column(tmp_path):
     columns = planted(400)
-    run = run_of(folder := brushed_run(tmp_path))
+    run = run_summary(folder := brushed_run(tmp_path))
     keys = [row[0] for row in run["samples"]["rows"]]
     met = {"below": 0, "above": 0, "nonfinite": 0}
     drawn = {*columns, "c:ignored/count"} - {"c:ignored", "c:count"}
@@ -80,7 +80,7 @@ def test_bins_rows_and_pyarrow_agree_on_every_kind_of_column(tmp_path):
         finite = known & np.isfinite(values)
         sides = [finite & (values < edges[0]), finite & (values > edges[-1]), known & ~np.isfinite(values)]
         exprs = [(v < edges[0]) & pc.is_finite(v), (v > edges[-1]) & pc.is_finite(v), ~pc.is_finite(v)]
-        for side, rows, expr, sign in zip(("below", "above", "nonfinite"), sides, exprs, BESIDE, strict=True):
+        for side, rows, expr, sign in zip(("below", "above", "nonfinite"), sides, exprs, EXTRA_SIGNS, strict=True):
             wanted = {f"{n}.npy" for n in np.flatnonzero(rows)}
             assert measure[side] == len(wanted), (measure["column"], side)
             assert {key for key, one in zip(keys, brush["bins"], strict=True) if one == sign} == wanted
@@ -94,7 +94,7 @@ def test_only_so_many_columns_have_the_bins_of_their_rows_and_the_first_of_each_
     rows, whole = MOST_ROWS, np.ones(MOST_ROWS, bool)
     numbers = np.random.default_rng(0).uniform(0, 1, rows)
     columns = {f"f{n:02}:{stat}": (numbers + n, whole) for n in range(40) for stat in ("box", "near")}
-    run = run_of(folder := brushed_run(tmp_path, rows, columns))
+    run = run_summary(folder := brushed_run(tmp_path, rows, columns))
     held = [name for name, brush in run["brushes"].items() if "bins" in brush]
     assert 40 < len(held) < 60
     assert held == [*(f"f{n:02}:box" for n in range(40)), *(f"f{n:02}:near" for n in range(len(held) - 40))]
@@ -105,6 +105,6 @@ def test_only_so_many_columns_have_the_bins_of_their_rows_and_the_first_of_each_
 @pytest.mark.parametrize("word", ["x", "\x01", "\u540d"])
 def test_long_names_of_fields_leave_the_page_small(tmp_path, word):
     columns = {f"{n}{word * 20_000}:box": (np.arange(20.0) + n, np.ones(20, bool)) for n in range(20)}
-    run = run_of(folder := brushed_run(tmp_path, 20, columns))
+    run = run_summary(folder := brushed_run(tmp_path, 20, columns))
     assert 0 < len(run["brushes"]) < 20
     assert write_page(folder).stat().st_size < 3_000_000

@@ -20,9 +20,9 @@ from datacheck.build.builder import build_cache
 from datacheck.cache import layout, open_cache
 from datacheck.cache.codec import Codec
 from datacheck.cache.manifest import measure_files, write_manifest
-from datacheck.cache.reader import about
+from datacheck.cache.reader import provenance
 from datacheck.model.sample import ArraySpec
-from datacheck.report.cache_page import _said, cache_page, cache_said
+from datacheck.report.cache_page import _cache_contents, cache_page, cache_summary
 from datacheck.runtime import numerics
 from tests.build import rebuild
 from tests.cache.make import HalfPair, _Writer, make_cache
@@ -36,7 +36,7 @@ INVALID = {"002.npz": ("DC301",), "009.npz": ("DC201", "DC301"), "010.npz": ("DC
 def parsed(folder, **options):
     """What the page of a cache says, as a browser's parser reads it; and its tags."""
     parser = html5lib.HTMLParser()
-    tree = parser.parse(cache_page(cache_said(folder, **options)).decode())
+    tree = parser.parse(cache_page(cache_summary(folder, **options)).decode())
     assert parser.errors == []
     (block,) = (s for s in tree.iter(f"{ROOT}script") if s.get("type") == "application/json")
     return json.loads(block.text), [node.tag for node in tree.iter()]
@@ -59,7 +59,7 @@ def built(tmp_path_factory):
 
 
 def test_only_the_script_and_the_style_of_ours_may_run_and_nothing_is_asked_of_the_network(built):
-    text = cache_page(cache_said(built[1].path)).decode()
+    text = cache_page(cache_summary(built[1].path)).decode()
     tree = html5lib.parse(text)
     (policy,) = (m.get("content") for m in tree.iter(f"{ROOT}meta") if m.get("http-equiv"))
     rules = dict(part.strip().split(" ", 1) for part in policy.split(";"))
@@ -184,7 +184,7 @@ def test_what_changed_since_the_last_build_is_what_was_changed(built):
 
 
 def test_values_beyond_the_bound_are_counted_and_not_read(built, monkeypatch):
-    monkeypatch.setattr("datacheck.report.cache_page._READ", 0)
+    monkeypatch.setattr("datacheck.report.cache_page._MAX_COMPARED_BYTES", 0)
     changed = parsed(built[1].path)[0]["changed"]
     assert (changed["changed"]["all"], changed["unread"], changed["alike"]) == (0, 1, True)
 
@@ -196,7 +196,7 @@ def test_provenance_is_what_the_documents_say(built):
     assert said["build"] == {
         name: build[name] for name in ("built", "host", "machine", "datacheck", "python", "numpy", "numerics")
     }
-    assert said["build"]["numerics"] == numerics.results()
+    assert said["build"]["numerics"] == numerics.computation_digest()
     assert (said["recipe"], said["sources"]) == (inputs["recipe"], inputs["said"]["sources"])
     sources = json.loads((second.path / "sources.json").read_text())["files"].values()
     assert (said["files"], said["nbytes"]) == (len(sources), sum(size for size, _ in sources))
@@ -270,7 +270,7 @@ def test_the_lengths_of_a_dimension_are_read_once_for_all_its_fields(tmp_path, m
     asked = []
     lengths = type(cache).lengths
     monkeypatch.setattr(type(cache), "lengths", lambda self, dim, *of: asked.append(dim) or lengths(self, dim, *of))
-    said = _said(cache, about(cache))
+    said = _cache_contents(cache, provenance(cache))
     assert asked == ["P"]
     assert [field["rows"] for field in said["fields"]] == [[0, 1, 2]] * 5
 
@@ -536,7 +536,7 @@ def large(place, samples, k, key, codes):
 
 def test_a_million_samples_in_thousands_of_shards_take_less_than_3_mb(tmp_path):
     folder = large(tmp_path, 1_000_000, 256, "s/{:07d}", lambda i: f"DC{i % 7}")
-    raw = cache_page(cache_said(folder))
+    raw = cache_page(cache_summary(folder))
     assert len(raw) < LIMIT
     said = json.loads(re.search(rb'id="run">(.*?)</script>', raw, re.DOTALL)[1])
     assert said["cache"]["shards"] == -(-1_000_000 // 256) == len(said["shards"])
@@ -549,7 +549,7 @@ def test_a_million_samples_in_thousands_of_shards_take_less_than_3_mb(tmp_path):
 def test_the_page_stays_small_whatever_is_said(tmp_path, sign):
     long = sign * 2000
     folder = large(tmp_path, 12_000, 1, "{:05d}" + long[:400], lambda i: f"{i}{long}")
-    raw = cache_page(cache_said(folder))
+    raw = cache_page(cache_summary(folder))
     assert len(raw) < LIMIT
     said = json.loads(re.search(rb'id="run">(.*?)</script>', raw, re.DOTALL)[1])
     assert said["unserved"]["all_codes"] == 600

@@ -9,7 +9,7 @@ import pytest
 
 from datacheck.cache.codec import Codec
 from datacheck.model.sample import ArraySpec
-from datacheck.report.cache_page import cache_page, cache_said
+from datacheck.report.cache_page import cache_page, cache_summary
 from tests.cache.make import make_cache
 from tests.report.hostile import HOSTILE, leaks
 from tests.report.test_browser import browser, pytestmark, texts
@@ -25,7 +25,7 @@ def opened(browser, tmp_path):
 
     def open_page(folder, **options):
         file = tmp_path / "page.html"
-        file.write_bytes(cache_page(cache_said(folder, **options)))
+        file.write_bytes(cache_page(cache_summary(folder, **options)))
         browser.get_log("browser"), browser.get_log("performance")
         browser.get(file.as_uri())
         browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")

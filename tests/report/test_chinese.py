@@ -8,7 +8,7 @@ from importlib import resources
 import pytest
 from rich.cells import cell_len
 
-from datacheck.report.rule_pages import EXAMPLES, HEADINGS, chinese, english, made_from, plain
+from datacheck.report.rule_pages import EXAMPLES, HEADINGS, chinese, english, english_digest, plain
 from datacheck.rules import catalogue
 
 FOLDER = resources.files("datacheck.rules") / "zh"
@@ -43,9 +43,9 @@ def test_every_rule_has_a_page_and_no_page_is_left_behind():
 @EACH
 def test_a_page_is_made_from_the_english_one_of_today(rule):
     _, digest, *_ = (line for line in written(rule).splitlines() if line)
-    assert digest == f"<!-- english: {made_from(rule)} -->", (
+    assert digest == f"<!-- english: {english_digest(rule)} -->", (
         f"{rule.code}: the English page has changed; bring datacheck/rules/zh/{rule.code}.md in step, "
-        f"then write into it <!-- english: {made_from(rule)} -->"
+        f"then write into it <!-- english: {english_digest(rule)} -->"
     )
 
 
@@ -91,14 +91,14 @@ def test_the_guards_see_what_a_translation_loses():
 
 def test_the_digest_is_of_what_is_said_and_not_of_where_lines_end():
     rule = catalogue()["DC201"]
-    today = made_from(rule)
+    today = english_digest(rule)
 
     def told(doc):
         def judge(rows, case):
             yield from ()
 
         judge.__doc__ = doc
-        return made_from(replace(rule, judge=judge))
+        return english_digest(replace(rule, judge=judge))
 
     assert told(rule.doc) == today
     assert told(rule.doc.replace("``size``: diagonal of the", "``size``:\n    diagonal of the")) == today

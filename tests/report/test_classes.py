@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.model.table import CHECKED, Measured, Table, Texts
-from datacheck.report.html import run_of, size_of
+from datacheck.report.html import run_summary, size_of
 from datacheck.report.split_tables import MOST_CLASSES, MOST_SPLITS, class_shares
 from datacheck.rules.label_counts import class_names, declared
 from datacheck.scan import scan
@@ -182,14 +182,14 @@ def test_the_page_of_a_scan_counts_what_the_files_hold_and_its_reference(tmp_pat
     (tmp_path / "s.yaml").write_text(POINTS.replace("{file}", "{file}.npz") + SPLITS, encoding="utf-8")
     for version, reference in (("old", None), ("new", tmp_path / "old.run")):
         scan(tmp_path / version, tmp_path / "s.yaml", output=tmp_path / f"{version}.run", reference=reference)
-    (said,) = json.loads(orjson.dumps(run_of(tmp_path / "new.run")["classes"]))
+    (said,) = json.loads(orjson.dumps(run_summary(tmp_path / "new.run")["classes"]))
     assert (said["what"], said["of"], said["then"], said["samples"]) == ("point", [100, 20], [100, 20], [2, 2])
     for n, (split, column) in enumerate([("train", 0), ("val", 1)]):
         for name in ("0", "1", "2"):
             row = next(row for row in said["rows"] if row["name"] == name)
             assert row["counts"][n] == counts["new"][split][int(name)]
             assert row["then"][column] == counts["old"][split][int(name)]
-    assert run_of(tmp_path / "old.run")["classes"][0]["then"] is None
+    assert run_summary(tmp_path / "old.run")["classes"][0]["then"] is None
 
 
 def test_many_fields_of_classes_and_long_names_have_room_and_no_more(made_run):
@@ -199,7 +199,7 @@ def test_many_fields_of_classes_and_long_names_have_room_and_no_more(made_run):
     rows = [("s" * 5000 + str(n), dict.fromkeys(range(60), 10**6)) for n in range(10)]
     table = table_of(rows, "f0")
     table.columns.update({f"f{n}:classes": table.columns["f0:classes"] for n in range(40)})
-    said = run_of(folder, table)["classes"]
+    said = run_summary(folder, table)["classes"]
     assert 1 < len(said) < 40
     assert size_of(said) < 50_100
     assert all(len(name) <= 500 for one in said for name in one["splits"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from datacheck.report.html import page, run_of
+from datacheck.report.html import page, run_summary
 from tests.report.hostile import HOSTILE, leaks
 from tests.report.test_browser import browser, pytestmark, texts
 from tests.report.test_classes import HEAD, POINTS, SPLITS, made
@@ -17,7 +17,7 @@ def opened(browser, made_run):
 
     def open_page(shares):
         file = made_run() / "page.html"
-        file.write_bytes(page(run_of(file.parent) | {"classes": shares}))
+        file.write_bytes(page(run_summary(file.parent) | {"classes": shares}))
         browser.get_log("browser")
         browser.get(file.as_uri())
         browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")

@@ -106,7 +106,7 @@ def test_every_kind_of_field_is_a_type_of_croissant(schema, here):
     from datacheck.schema.load import load_schema
 
     fields = {name: spec for name, spec in load_schema(schema).fields.items() if name != "*"}
-    (samples,) = croissant._samples(fields, [".x"])
+    (samples,) = croissant._sample_records(fields, [".x"])
     whole = {
         "@context": croissant._CONTEXT, "@type": "sc:Dataset", "conformsTo": "http://mlcommons.org/croissant/1.1",
         "name": schema, "description": "d", "url": "https://example.org",
@@ -162,8 +162,8 @@ def test_hostile_names_are_text(name, here):
 def test_hostile_fields_and_splits_are_text():
     for evil in HOSTILE.values():
         plain = evil.encode("utf-8", "replace").decode()
-        (samples,) = croissant._samples({plain: croissant.FieldSpec()}, [".npy"])
-        (splits,) = croissant._splits({plain: {"samples": 1, "valid": 1}})
+        (samples,) = croissant._sample_records({plain: croissant.FieldSpec()}, [".npy"])
+        (splits,) = croissant._split_records({plain: {"samples": 1, "valid": 1}})
         assert not leaks(json.dumps([samples, splits], ensure_ascii=False))
 
 

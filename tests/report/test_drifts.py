@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from datacheck.report.html import run_of
+from datacheck.report.html import run_summary
 from datacheck.report.split_tables import drifts
-from datacheck.rules.comparison import Compared, bounded, cumulative
+from datacheck.rules.comparison import DriftResult, comparison_json, cumulative
 from datacheck.scan import scan
 from datacheck.scan.run_dir import finished
 from datacheck.schema.load import parse_schema
@@ -30,7 +30,7 @@ def test_measures_are_called_as_elsewhere_in_the_page():
 
 
 def test_rules_that_compared_nothing_are_not_drawn(made_run):
-    said = run_of(made_run())
+    said = run_summary(made_run())
     assert said["drifts"] == []
     assert not any("compared" in rule for rule in said["rules"])
 
@@ -39,12 +39,12 @@ def test_what_the_page_holds_of_it_is_bounded(made_run):
     values = [float(n) ** 9 / 7 for n in range(1000)]
     long = "\x01" * 300
     many = [
-        Compared(long, f"{long}{n}", long, 1.0 + n, True, (10**6, 10**6), (10**6, 10**6), 0.01, 0.1, (1.5, 2.5),
+        DriftResult(long, f"{long}{n}", long, 1.0 + n, True, (10**6, 10**6), (10**6, 10**6), 0.01, 0.1, (1.5, 2.5),
                  cumulative(values, values[:77]), split=long)
         for n in range(500)
     ]  # fmt: skip
-    rules = compared_rules([]) | {"DC902": compared_rules([])["DC902"] | {"compared": bounded(many)}}
-    (said,) = run_of(made_run(rules=rules))["drifts"]
+    rules = compared_rules([]) | {"DC902": compared_rules([])["DC902"] | {"compared": comparison_json(many)}}
+    (said,) = run_summary(made_run(rules=rules))["drifts"]
     assert (said["count"], said["drifted"]) == (500, 500)
     assert len(said["measures"]) > 5
     assert len(json.dumps(said)) < 100_000
@@ -86,7 +86,7 @@ def test_a_real_run_says_what_was_compared(drifted, repository):
     (label,) = result["rules"]["DC903"]["compared"]["measures"]
     assert label["drifted"]
     assert sum("curve" in one for one in measures) == min(6, len(told)) > 1
-    said = {each["code"]: each for each in run_of(drifted)["drifts"]}
+    said = {each["code"]: each for each in run_summary(drifted)["drifts"]}
     assert [each["effect"] for each in said["DC902"]["measures"]] == [each["effect"] for each in measures]
     assert said["DC903"]["measures"][0]["classes"] == label["classes"]
 

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from datacheck.rules.comparison import Compared
+from datacheck.rules.comparison import DriftResult
 from tests.report.conftest import finding
 from tests.report.made_drift import compared_rules, one
 from tests.report.test_browser import browser, opened, pytestmark, texts
@@ -127,7 +127,7 @@ def test_without_a_reference_nothing_is_drawn(browser, made_run):
 
 def test_classes_have_their_shares_side_by_side(browser, made_run):
     classes = (("0", 0.2, 0.4), ("3", 0.3, 0.1), ("1", 0.5, 0.5))
-    told = Compared("label", "classes", "", 0.2, True, (9, 8), (9, 8), 0.005, 0.04, classes=classes)
+    told = DriftResult("label", "classes", "", 0.2, True, (9, 8), (9, 8), 0.005, 0.04, classes=classes)
     opened(browser, made_run(rules=compared_rules([told], "DC903")))
     assert texts(browser, "#drift .drifts p")[0] == "1 of 1 class distribution drifted."
     assert labels(browser)[1] == (

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from datacheck.report.ci import MOST_BYTES, commands, summary
+from datacheck.report.ci import MAX_SUMMARY_BYTES, commands, summary
 from datacheck.report.words import clean, finding_lines, finding_title
 from tests.report.hostile import HOSTILE, hostile_result, leaks
 
@@ -159,7 +159,7 @@ def test_no_text_of_the_data_is_markup(name):
 def test_a_summary_is_cut_between_findings_and_says_so():
     document = many(hostile_result("<b>" * 300), 3000, 0, 0)
     text = summary(document)
-    assert len(text.encode()) < MOST_BYTES + 200
+    assert len(text.encode()) < MAX_SUMMARY_BYTES + 200
     opened = [tag for tag, _ in tags(text)]
     shown = opened.count("details")
     assert shown == opened.count("/details") == opened.count("pre")

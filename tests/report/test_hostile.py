@@ -10,7 +10,7 @@ from rich.console import Console
 
 from datacheck.report.html import write_page
 from datacheck.report.sample_page import write_view
-from datacheck.report.text import LINES, printing
+from datacheck.report.text import LINES, report_printer
 from tests.report import pictured
 from tests.report.hostile import HOSTILE, evil_run, hostile_report, leaks
 
@@ -30,7 +30,7 @@ def read(path):
 @pytest.mark.parametrize("width", [40, 80, 110])
 def test_no_text_acts_on_a_terminal(name, width):
     out = io.StringIO()
-    printing(hostile_report(HOSTILE[name]), Console(file=out, width=width, force_terminal=True, no_color=True))()
+    report_printer(hostile_report(HOSTILE[name]), Console(file=out, width=width, force_terminal=True, no_color=True))()
     shown = out.getvalue()
     for code in ("\x1b[1m", "\x1b[2m", "\x1b[0m"):  # bold, dim and their end: ours
         shown = shown.replace(code, "")

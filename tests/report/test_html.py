@@ -14,7 +14,7 @@ import pytest
 
 import datacheck
 from datacheck.model.table import Measured
-from datacheck.report.html import MOST_ROWS, _rounded, run_of, write_page
+from datacheck.report.html import MOST_ROWS, _rounded, run_summary, write_page
 from datacheck.scan import scan
 from datacheck.scan.rescore import Rescore, rescore
 from datacheck.scan.run_documents import RESULT, SCHEMA, VALID
@@ -55,7 +55,7 @@ def test_the_page_parses_without_an_error_and_holds_the_run(made_run):
 
 def test_every_real_run_says_of_each_sample_what_valid_json_says_of_it(runs):
     for name, run in runs.items():
-        rows = run_of(Path(run.report.folder))["samples"]["rows"]
+        rows = run_summary(Path(run.report.folder))["samples"]["rows"]
         fit = {row[0]: row[2] in {"fit", "warned"} for row in rows}
         assert fit == dict(zip(run.table.keys, run.valid.tolist(), strict=True)), name
         of_folder = write_page(Path(run.report.folder)).read_bytes()
@@ -68,7 +68,7 @@ def test_a_rule_that_refuses_one_sample_and_warns_of_another_says_so_of_each(mad
         findings=[finding(failed=2, of=100), finding(severity="warning", kind="near", failed=1, of=100)],
     )
     (folder / VALID).write_text('{"excluded": {"a/97.npy": ["DC201"], "a/99.npy": ["DC201"]}}')
-    run = run_of(folder)
+    run = run_summary(folder)
     assert [(row[0], row[2]) for row in run["samples"]["rows"][:4]] == [
         ("a/97.npy", "not fit"), ("a/99.npy", "not fit"), ("a/98.npy", "warned"), ("a/0.npy", "fit"),
     ]  # fmt: skip
@@ -89,7 +89,7 @@ def test_python_writes_the_page_of_a_scan_or_of_the_folder_that_it_left(runs, tm
 
 
 def test_what_the_baseline_of_a_real_run_knows_is_in_its_page(runs):
-    run = run_of(Path(runs["baseline"].report.folder))
+    run = run_summary(Path(runs["baseline"].report.folder))
     assert [(f["rule"], f["suppressed"]) for f in run["suppressed"]] == [
         (f.code, f.suppressed) for f in runs["baseline"].report.suppressed
     ]
@@ -151,7 +151,7 @@ def test_what_the_page_has_no_room_for_is_counted(made_run, kind):
         "findings": [finding(message=long[:1000], fix=long, kind=str(n)) for n in range(50)],
         "unchecked": [long] * 50, "crashes": [{"rule": "DC201", "at": "x", "traceback": long}] * 50,
     }  # fmt: skip
-    run = run_of(made_run(**{kind: many[kind]}, left_out={kind: 7}))
+    run = run_summary(made_run(**{kind: many[kind]}, left_out={kind: 7}))
     assert len(run[kind]) < 50
     assert run["left_out"][kind] == 7 + 50 - len(run[kind])
 
@@ -201,7 +201,7 @@ def test_all_that_has_a_bound_may_be_full_at_once(tmp_path):
     schema = f'datacheck: 1\nname: full\nsamples: {{files: "*.npy"}}\nfields:\n{fields}# {word * 2000}\n'
     (folder / SCHEMA).write_text(schema, encoding="utf-8")
     assert write_page(folder).stat().st_size < 3_000_000
-    assert 0 < len(run_of(folder)["samples"]["rows"]) < MOST_ROWS
+    assert 0 < len(run_summary(folder)["samples"]["rows"]) < MOST_ROWS
 
 
 def test_a_run_without_a_sample_that_could_be_read_has_its_page(made_run):
@@ -223,7 +223,7 @@ def test_a_run_is_drawn_with_the_run_that_it_was_compared_with(tmp_path, monkeyp
     run = scan("new", schema, reference=Path(".datacheck/latest"))
     named = run.report.run["reference"]
     assert named == {"run": old.report.run["id"], "folder": f".datacheck/{Path(old.report.folder).name}"}
-    said = run_of(Path(run.report.folder))
+    said = run_summary(Path(run.report.folder))
     (x,) = (field for field in said["fields"] if field["name"] == "x")
     lowest = next(measure for measure in x["measures"] if measure["stat"] == "min")
     assert said["reference"] is True
@@ -232,12 +232,12 @@ def test_a_run_is_drawn_with_the_run_that_it_was_compared_with(tmp_path, monkeyp
     assert data_of(parsed(again)[1])["reference"] is True
     assert data_of(parsed(Path(run.report.folder))[1])["reference"] is False  # a folder may name any other
     shutil.move(named["folder"], tmp_path / "elsewhere")
-    said = run_of(Path(run.report.folder))
+    said = run_summary(Path(run.report.folder))
     assert (said["reference"], "then" in said["fields"][0]["measures"][0]) == (False, False)
     shutil.copytree(tmp_path / "elsewhere", named["folder"])  # another run has taken the place
     other = Path(named["folder"]) / RESULT
     other.write_bytes(other.read_bytes().replace(named["run"].encode(), b"20010101T000000Z"))
-    assert run_of(Path(run.report.folder))["reference"] is False
+    assert run_summary(Path(run.report.folder))["reference"] is False
     for damaged in (b"", b"[]", b'{"run": 1}'):
         other.write_bytes(damaged)
-        assert run_of(Path(run.report.folder))["reference"] is False
+        assert run_summary(Path(run.report.folder))["reference"] is False

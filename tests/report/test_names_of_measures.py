@@ -7,7 +7,7 @@ import yaml
 from datacheck.model.sample import stack
 from datacheck.report.field_figures import LABELS
 from datacheck.rules import catalogue
-from datacheck.rules.measurement import Bench
+from datacheck.rules.measurement import MeasurementRunner
 from tests.rules.harness import pieces_of, schema_of
 from tests.rules.test_examples import sections
 
@@ -25,7 +25,7 @@ def test_a_number_that_the_page_names_comes_from_one_measurement():
         pieces = [piece for _, piece in pieces_of(data["samples"]) if not isinstance(piece, str)]
         for measure in rule.measures:
             for block in stack(pieces, ""):
-                for name in Bench(schema, [measure]).measure(block):
+                for name in MeasurementRunner(schema, [measure]).measure(block):
                     made[name.rpartition(":")[2]].add(measure.name)
     assert {stat: names for stat, names in made.items() if stat in LABELS and len(names) > 1} == MEANT
     missing = {stat for stat in LABELS if "/" not in stat} - made.keys()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.model.table import CHECKED, Measured, Table, Texts
-from datacheck.report.html import run_of
+from datacheck.report.html import run_summary
 from datacheck.report.split_tables import MOST_SPLITS, overlaps
 from datacheck.scan import scan
 from datacheck.schema.load import parse_schema
@@ -96,7 +96,7 @@ def test_the_table_of_a_real_run_says_what_the_rule_says(tmp_path, system, code,
     plant(system, tmp_path / "data", [fault.name])
     run = scan(tmp_path / "data", system, output=tmp_path / "run")
     found = [finding for finding in run.report.findings if finding.code == code]
-    said = json.loads(json.dumps(run_of(tmp_path / "run")["overlaps"]))
+    said = json.loads(json.dumps(run_summary(tmp_path / "run")["overlaps"]))
     for finding in found:
         split = said["splits"].index(finding.measured["split"])
         if what == "samples":

@@ -6,7 +6,7 @@ import numpy as np
 import orjson
 import pytest
 
-from datacheck.preview.overlays import Posed, overlay
+from datacheck.preview.overlays import FailingPose, overlay
 from datacheck.scan.run_documents import PREVIEWS, PREVIEWS_FORMAT
 from tests.preview.hands import hand, moved
 from tests.report import pictured
@@ -22,7 +22,7 @@ HOSTILE = "<img src=x onerror=alert(1)>\u202e"
 
 def shown(browser, folder, *worst, fit=None, skeleton="mano21", **more):
     """Open the field of joints of a run; return its panels: label, and of every mark kind and numbers."""
-    given = [Posed(key, "train", np.asarray(one, float), n, "DC201") for n, (key, one) in enumerate(worst)]
+    given = [FailingPose(key, "train", np.asarray(one, float), n, "DC201") for n, (key, one) in enumerate(worst)]
     fit = [moved(hand(), n) for n in range(6)] if fit is None else fit
     one = {"field": "j"} | overlay(fit, given, skeleton, "m") | more
     said = {"format": PREVIEWS_FORMAT, "samples": [], "findings": {}, "left_out": [], "overlays": [one]}
@@ -115,7 +115,7 @@ def test_where_no_bone_is_whole_no_length_is_told(browser, tmp_path):
 
 def test_of_several_moments_it_is_said_which_one_is_drawn(browser, tmp_path):
     fit = [moved(hand(), n) for n in range(6)]
-    over = overlay(fit, [Posed("a", "train", hand(), 0, "DC201", "step 1 of 3")], "mano21", "m")
+    over = overlay(fit, [FailingPose("a", "train", hand(), 0, "DC201", "step 1 of 3")], "mano21", "m")
     _, (panel,) = shown(browser, tmp_path, worst=over["worst"])
     assert "wrist on wrist: only step 1 of 3 is drawn; 0 mm off the mean (rms)" in panel["label"]
 

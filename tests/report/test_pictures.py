@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from datacheck.report.html import run_of, write_page
+from datacheck.report.html import run_summary, write_page
 from datacheck.scan.run_documents import PREVIEWS, PREVIEWS_FORMAT
 from tests.report.conftest import finding
 
@@ -20,9 +20,9 @@ def previews(samples=3, size=100):
 
 def test_the_pictures_of_a_run_are_in_its_page(made_run):
     folder = made_run()
-    assert run_of(folder)["previews"] is None
+    assert run_summary(folder)["previews"] is None
     (folder / PREVIEWS).write_bytes(orjson.dumps(previews()))
-    found = run_of(folder)["previews"]
+    found = run_summary(folder)["previews"]
     assert [sample["key"] for sample in found["samples"]] == ["0.npy", "1.npy", "2.npy"]
     assert found["findings"] == {"DC201:xyz": [0, 1, 2]}
 
@@ -30,7 +30,7 @@ def test_the_pictures_of_a_run_are_in_its_page(made_run):
 def test_pictures_that_find_no_room_are_counted_and_the_page_stays_small(made_run):
     folder = made_run()
     (folder / PREVIEWS).write_bytes(orjson.dumps(previews(60, 100_000)))
-    found = run_of(folder)["previews"]
+    found = run_summary(folder)["previews"]
     assert len(found["samples"]) == 14  # of 100 kB each in 1.5 MB
     assert found["findings"] == {"DC201:xyz": list(range(14))}
     assert found["left_out"][-1] == "46 samples not drawn: the page has no more room"
@@ -44,22 +44,22 @@ def test_some_pictures_find_room_beside_whatever_else_is_said(made_run, word):
     folder = made_run(rows=6000, failed=3000, findings=findings, unchecked=[word * 4000] * 50, keys=keys)
     (folder / PREVIEWS).write_bytes(orjson.dumps(previews(60, 25_000)))
     assert write_page(folder).stat().st_size < 3_000_000
-    assert len(run_of(folder)["previews"]["samples"]) >= 8
+    assert len(run_summary(folder)["previews"]["samples"]) >= 8
 
 
 def test_overlaid_joints_come_first_and_those_without_room_are_counted(made_run):
     folder = made_run()
     overlays = [{"field": name, "why": name * size} for name, size in (("a", 100), ("b", 600_000), ("c", 100))]
     (folder / PREVIEWS).write_bytes(orjson.dumps(previews(60, 25_000) | {"overlays": overlays}))
-    found = run_of(folder)["previews"]
+    found = run_summary(folder)["previews"]
     assert [one["field"] for one in found["overlays"]] == ["a", "c"]
     assert found["left_out"][-1] == "joints of 1 field not overlaid: the page has no more room"
     (folder / PREVIEWS).write_bytes(orjson.dumps(previews()))  # as they were written before there were any
-    assert run_of(folder)["previews"]["overlays"] == []
+    assert run_summary(folder)["previews"]["overlays"] == []
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b'{"format": "datacheck.previews/9"}'])
 def test_a_file_that_is_no_previews_is_left_out(made_run, text):
     folder = made_run()
     (folder / PREVIEWS).write_bytes(text)
-    assert run_of(folder)["previews"] is None
+    assert run_summary(folder)["previews"] is None

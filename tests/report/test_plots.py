@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from datacheck.model.table import CHECKED, Measured, Table
-from datacheck.report.html import run_of, size_of
+from datacheck.report.html import run_summary, size_of
 from datacheck.report.plots import MOST_DRAWN, plots
 from datacheck.rules.skeletons import ROBOTS, SKELETONS
 from datacheck.rules.text_bytes import BITS, SCRIPTS
@@ -364,7 +364,7 @@ def test_of_many_samples_as_many_fit_and_unfit_ones_are_drawn_and_all_are_counte
 
 
 def test_a_page_has_room_for_some_drawings_and_no_more(made_run):
-    run = run_of(made_run())
+    run = run_summary(made_run())
     assert [(plot["field"], plot["kind"]) for plot in run["plots"]] == [("xyz", "centroids")]
     assert size_of(run["plots"]) < 250_000
 
@@ -433,5 +433,5 @@ def test_the_page_holds_no_split_against_what_is_declared_for_others(tmp_path):
     text = DRAWN_SCHEMA.replace('"*.npy"', '"{split}/*.npy"')
     per_split = text + "when:\n  split=val: {a: {unit: mm, range: -4000..4000}}\n"
     for schema, unit, band in ((text, "m", [-4, 4]), (per_split, "", None)):
-        (plot,) = (one for one in run_of(drawn_run(tmp_path, schema=schema))["plots"] if one["kind"] == "ridges")
+        (plot,) = (one for one in run_summary(drawn_run(tmp_path, schema=schema))["plots"] if one["kind"] == "ridges")
         assert (plot["unit"], plot["rows"][1]["band"]) == (unit, band)

@@ -4,15 +4,15 @@ import pytest
 from rich.console import Console
 
 from datacheck.model.finding import Tick
-from datacheck.report.progress import Pace, lines, progress_bar, said
+from datacheck.report.progress import ByteRate, lines, progress_bar, progress_text
 
 
 def test_a_bar_says_samples_files_bytes_rate_and_what_was_kept():
     tick = Tick(files=30, all_files=60, nbytes=4_000_000, all_nbytes=8_000_000, samples=1234, kept=7)
-    assert said(tick, 2e6) == "1,234 samples · 30/60 files · 4 MB · 2 MB/s · 7 files unchanged"
-    assert said(tick._replace(kept=0), None) == "1,234 samples · 30/60 files · 4 MB"
-    assert said(tick._replace(doing="hashing"), None) == "30/60 files · 4 MB · 7 files unchanged"
-    assert said(tick._replace(unit="shards"), 2e6) == "1,234 samples · 30/60 shards · 4 MB · 2 MB/s · 7 kept"
+    assert progress_text(tick, 2e6) == "1,234 samples · 30/60 files · 4 MB · 2 MB/s · 7 files unchanged"
+    assert progress_text(tick._replace(kept=0), None) == "1,234 samples · 30/60 files · 4 MB"
+    assert progress_text(tick._replace(doing="hashing"), None) == "30/60 files · 4 MB · 7 files unchanged"
+    assert progress_text(tick._replace(unit="shards"), 2e6) == "1,234 samples · 30/60 shards · 4 MB · 2 MB/s · 7 kept"
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ class Clock:
 
 def test_the_rate_is_that_of_this_run_and_of_this_part_of_it():
     clock = Clock()
-    pace = Pace(clock)
+    pace = ByteRate(clock)
     assert pace(Tick(5, 9, 500, 900, 0, 5, "building all")) is None  # five were there from a run before
     clock.now += 4
     assert pace(Tick(6, 9, 600, 900, 0, 5, "building all")) == 25.0
@@ -85,7 +85,7 @@ def test_no_bar_is_drawn_where_nobody_would_see_it(monkeypatch, name, value):
 
 
 def test_of_a_loader_samples_alone_are_counted():
-    assert said(Tick(64, 1000, 0, 0, 64, 0, "reading"), None) == "64/1,000 samples"
+    assert progress_text(Tick(64, 1000, 0, 0, 64, 0, "reading"), None) == "64/1,000 samples"
 
 
 def test_a_scan_of_nothing_new_does_not_divide_by_zero():

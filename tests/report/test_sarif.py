@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from datacheck.cli.show import _places
 from datacheck.report import rule_pages
 from datacheck.report.ci import sarif
-from datacheck.scan.run_documents import bounded, dump_json
+from datacheck.scan.run_documents import dump_json, truncated
 from tests.report.hostile import HOSTILE, hostile_result, leaks
 
 HERE = Path("/work place")
@@ -234,7 +234,7 @@ def test_a_uri_gives_back_the_name_of_the_file(name):
 def test_the_largest_result_stays_below_the_limits(validator):
     said = hostile_result(HOSTILE["markup"])
     many = [{**said["findings"][0], "id": f"DC902:{i}", "message": "m" * 5000} for i in range(30_000)]
-    small = bounded({**said, "findings": many}, lambda value: len(dump_json(value)))
+    small = truncated({**said, "findings": many}, lambda value: len(dump_json(value)))
     log = sarif(small, {}, HERE)
     assert 100 < len(log["runs"][0]["results"]) == len(small["findings"]) + len(small["suppressed"])
     check_limits(log)
@@ -257,7 +257,7 @@ def test_a_finding_is_not_held_against_all_others(monkeypatch):
     rule = said["findings"][0]["rule"]
     many = [{**said["findings"][0], "id": f"DC902:{i % 150}", "rule": Counted(rule)} for i in range(300)]
     others = {Counted(f"X{i}"): said["rules"][rule] for i in range(300)}
-    monkeypatch.setattr("datacheck.report.ci._spelled", Counted)
+    monkeypatch.setattr("datacheck.report.ci._cleaned", Counted)
     log = sarif({**said, "rules": {**others, **said["rules"]}, "findings": many, "suppressed": []}, {}, HERE)
     results = log["runs"][0]["results"]
     numbers = [one["partialFingerprints"]["primaryLocationLineHash"].rpartition(":")[2] for one in results]

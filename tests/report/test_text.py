@@ -15,8 +15,8 @@ from rich.text import Text
 
 from datacheck.model.finding import Cause, Finding, Level, Report, RuleVerdict, Severity, Verdict
 from datacheck.report.ci import result_bytes
-from datacheck.report.text import LINES, _wrapped, printing, report_lines
-from datacheck.report.words import json_said
+from datacheck.report.text import LINES, _wrapped, report_lines, report_printer
+from datacheck.report.words import escaped_json
 from tests.report.hostile import HOSTILE, leaks
 
 
@@ -238,7 +238,7 @@ def test_the_data_have_no_say_in_the_markup_or_the_terminal():
         unchecked=[evil], root=evil, splits={evil: {"samples": 1, "valid": 1}},
     )  # fmt: skip
     out = io.StringIO()
-    printing(said, Console(file=out, width=100, highlight=False))()
+    report_printer(said, Console(file=out, width=100, highlight=False))()
     shown = out.getvalue()
     assert "\x1b" not in shown
     assert r"[bold red]x[/] \x1b[2J {x} %s" in shown
@@ -263,12 +263,12 @@ def test_no_name_is_a_command_of_ci_wherever_a_line_is_broken(monkeypatch, evil)
     def printed(word):
         said = report(finding(message=word, examples=(word,), fix=word), unchecked=[word], root=word)
         out = io.StringIO()
-        printing(said, Console(file=out, width=100))()
+        report_printer(said, Console(file=out, width=100))()
         return out.getvalue()
 
     words = [evil, *("x" * length + evil for length in range(80, 100)), "x" * 90 + f" {evil}"]
     shown = [printed(word) for word in words]
-    monkeypatch.setattr("datacheck.report.words.inert", lambda line: line)
+    monkeypatch.setattr("datacheck.report.words.escape_ci_commands", lambda line: line)
     plain = [printed(word) for word in words]
     assert any(commands_in(output) for output in plain)
     assert [commands_in(output) for output in shown] == [[]] * len(words)
@@ -280,7 +280,7 @@ def test_no_name_is_a_command_of_ci_wherever_a_line_is_broken(monkeypatch, evil)
 def test_an_output_without_unicode_gets_plain_characters():
     binary = io.BytesIO()
     file = io.TextIOWrapper(binary, encoding="ascii")
-    printing(report(finding()), Console(file=file, width=100))()
+    report_printer(report(finding()), Console(file=file, width=100))()
     file.flush()
     assert "train.h5:/302  ... 34 more" in binary.getvalue().decode("ascii")
 
@@ -295,7 +295,7 @@ def test_an_output_without_unicode_gets_plain_characters():
 def test_a_command_that_an_output_cannot_show_as_it_is_typed_is_not_there(key, encoding, typed):
     binary = io.BytesIO()
     file = io.TextIOWrapper(binary, encoding=encoding)
-    printing(report(finding(examples=(key,), failed=1)), Console(file=file, width=100))()
+    report_printer(report(finding(examples=(key,), failed=1)), Console(file=file, width=100))()
     file.flush()
     said = binary.getvalue().decode(encoding)
     assert "next      datacheck explain DC201" in said
@@ -306,7 +306,7 @@ def test_colours_on_a_terminal_and_none_where_they_are_not_wanted(monkeypatch):
     for name in ("CI", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     out = io.StringIO()
-    printing(report(finding()), Console(file=out, force_terminal=True, color_system="standard", width=100))()
+    report_printer(report(finding()), Console(file=out, force_terminal=True, color_system="standard", width=100))()
     assert "\x1b[1;31merror\x1b[0m" in out.getvalue()
 
 
@@ -319,11 +319,11 @@ def test_json_is_what_lies_in_the_folder(tmp_path):
 def test_json_that_is_printed_says_the_same_and_acts_on_nothing(name):
     text = HOSTILE[name].encode("utf-8", "backslashreplace").decode()
     for data in (orjson.dumps({text: [text]}), json.dumps({text: [text]}, indent="\t").replace("\n", "\r\n").encode()):
-        printed = json_said(data)
+        printed = escaped_json(data)
         assert json.loads(printed) == {text: [text]}
         assert not leaks(printed.decode())
     plain = {"a": "caf\u00e9 \u684c"}
-    assert json_said(orjson.dumps(plain)) == orjson.dumps(plain)
+    assert escaped_json(orjson.dumps(plain)) == orjson.dumps(plain)
 
 
 def test_codes_are_spelled_out_whoever_wrote_them():

@@ -101,9 +101,9 @@ def test_no_number_is_told_of_a_rule_that_judged_nothing(done, mlflow):
 
 
 def test_a_rule_that_fails_as_a_whole_is_no_zero():
-    assert not trackers._counted({"status": "fail", "checked": 5, "failed": 0})
-    assert trackers._counted({"status": "pass", "checked": 5, "failed": 0})
-    assert not trackers._counted({"status": "not_applicable"})
+    assert not trackers._judged_samples({"status": "fail", "checked": 5, "failed": 0})
+    assert trackers._judged_samples({"status": "pass", "checked": 5, "failed": 0})
+    assert not trackers._judged_samples({"status": "not_applicable"})
 
 
 def test_no_run_of_mlflow_is_begun(done, mlflow):
@@ -204,7 +204,7 @@ def test_a_link_in_the_place_of_the_page_sends_no_other_file(done, here):
     page = Path(done.report.folder, "report.html")
     (here / "secret").write_text("mine")
     page.symlink_to(here / "secret")
-    told = trackers._told(".datacheck", "datacheck", files=True)
+    told = trackers._tracked_dataset(".datacheck", "datacheck", files=True)
     assert Path(told.files[1]).resolve() == page
     assert not page.is_symlink()
     assert (here / "secret").read_text() == "mine"

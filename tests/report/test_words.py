@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from datacheck.errors import inert
-from datacheck.report.words import bytes_said, clean, json_said, plain
+from datacheck.errors import escape_ci_commands
+from datacheck.report.words import clean, escaped_json, format_bytes, plain
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from datacheck.report.words import bytes_said, clean, json_said, plain
     ],
 )  # fmt: skip
 def test_sizes_have_three_digits_and_a_unit(nbytes, said):
-    assert bytes_said(nbytes) == said
+    assert format_bytes(nbytes) == said
 
 
 @given(st.text())
@@ -49,7 +49,7 @@ def test_what_an_output_cannot_show_is_spelled():
 
 def test_json_says_the_same_and_holds_no_command_of_ci():
     said = {"##[error]a": ["##[add-mask]b", "#", "[#", "## a [b]", "###vso[task.complete]", "##teamcity[x]"]}
-    printed = json_said(json.dumps(said, indent=2).encode())
+    printed = escaped_json(json.dumps(said, indent=2).encode())
     assert not re.search(rb"##\w*\[", printed)
     assert json.loads(printed) == said
 
@@ -65,5 +65,5 @@ def test_json_says_the_same_and_holds_no_command_of_ci():
 )
 def test_no_line_of_a_text_is_a_command_of_ci(text, said):
     began = time.process_time()
-    assert inert(text) == said
+    assert escape_ci_commands(text) == said
     assert time.process_time() - began < 1

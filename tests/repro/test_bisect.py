@@ -10,7 +10,7 @@ import torch
 
 from datacheck.errors import UsageError
 from datacheck.repro.bisect import Bisection, Effect, Switch, Training, bisect
-from datacheck.repro.switches import FLIPS, with_workers
+from datacheck.repro.switches import TORCH_SWITCHES, with_workers
 
 COMMAND = [sys.executable, "-c", "from datacheck.cli.main import main; main()", "repro", "bisect"]
 SCRIPT = """
@@ -166,7 +166,7 @@ def test_no_workers_take_no_options_of_workers():
 
 def test_each_switch_is_turned_and_turned_back():
     for name in ("deterministic", "attention", "threads"):
-        flip = FLIPS[name]
+        flip = TORCH_SWITCHES[name]
         before = flip.read(torch)
         try:
             flip.write(torch, flip.turn(before))

@@ -21,7 +21,7 @@ from datacheck.repro import code as code_module
 from datacheck.repro import hardware as native_module
 from datacheck.repro import manifest
 from datacheck.repro.captures import SECTIONS, differences
-from datacheck.repro.code import Installed, code, installed
+from datacheck.repro.code import InstalledPackages, code, installed
 from datacheck.repro.process import masked, process
 
 LIBRARY = Path(find_spec("_bisect").origin)  # a small one that has a build id, whatever compiled it
@@ -133,7 +133,7 @@ def test_a_library_that_was_replaced_after_it_was_loaded_is_told(tmp_path):
         "7f2-7f3 r-xp 00000000 fe:00 2    /opt/my code/_ext.so (deleted)\n"
         "7f4-7f5 r--p 00000000 fe:00 3    /opt/data.so\n"
     )
-    said = native_module.native(Installed(), str(maps))
+    said = native_module.native(InstalledPackages(), str(maps))
     assert sorted(said) == sorted(["_ext.so", LIBRARY.name])
     assert said["_ext.so"] == {"missing": "the file was replaced or removed after it was loaded", "owner": None}
     assert said[LIBRARY.name]["owner"] == "interpreter"
@@ -397,7 +397,7 @@ def test_a_damaged_library_loses_no_other(tmp_path):
     broken.write_bytes(head)
     maps = tmp_path / "maps"
     maps.write_text(f"7f0-7f1 r-xp 0 fe:00 1    {LIBRARY}\n7f2-7f3 r-xp 0 fe:00 2    {broken}\n")
-    said = native_module.native(Installed(), str(maps))
+    said = native_module.native(InstalledPackages(), str(maps))
     assert said["broken.so"]["digest"] == xxhash.xxh3_128_hexdigest(head)
     assert said["broken.so"]["build_id"] is None
     assert said[LIBRARY.name]["build_id"]
@@ -410,7 +410,7 @@ def test_libraries_of_one_name_are_all_told(tmp_path):
         path.write_bytes(bytes([i]))
     maps = tmp_path / "maps"
     maps.write_text("".join(f"7f0-7f1 r-xp 0 fe:00 1    {path}\n" for path in paths))
-    said = native_module.native(Installed(), str(maps))
+    said = native_module.native(InstalledPackages(), str(maps))
     assert sorted(said) == ["_ext.so", "build/_ext.so", "c/build/_ext.so"]
     assert {one["digest"] for one in said.values()} == {xxhash.xxh3_128_hexdigest(bytes([i])) for i in range(3)}
 
@@ -423,7 +423,7 @@ def test_code_of_one_name_is_all_told(monkeypatch, tmp_path):
         module = ModuleType(f"planted_{i}")
         module.__file__ = str(path)
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    said = {name: digest for name, digest in code(Installed()).items() if name.endswith("planted_twin.py")}
+    said = {name: digest for name, digest in code(InstalledPackages()).items() if name.endswith("planted_twin.py")}
     assert said == {
         name: xxhash.xxh3_128_hexdigest(f"x = {i}\n".encode())
         for i, name in enumerate(("planted_twin.py", "lib/planted_twin.py", "c/lib/planted_twin.py"))
@@ -433,10 +433,10 @@ def test_code_of_one_name_is_all_told(monkeypatch, tmp_path):
 def test_the_script_is_told_whatever_it_is_called_and_that_a_notebook_is_not_known(monkeypatch, tmp_path):
     main = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", main)
-    assert code(Installed())["__main__"] == "missing"
+    assert code(InstalledPackages())["__main__"] == "missing"
     main.__file__ = str(tmp_path / "train")
     Path(main.__file__).write_text("x = 1\n")
-    said = code(Installed())
+    said = code(InstalledPackages())
     assert said["train"] == xxhash.xxh3_128_hexdigest(b"x = 1\n")
     assert "__main__" not in said
 
@@ -486,7 +486,7 @@ def test_settings_that_change_while_git_is_asked_start_nothing(checkout, tmp_pat
     git(checkout, "commit", "-qm", "second")
     (checkout / "a.txt").write_text("two\n")
     ran = tmp_path / "ran"
-    real, asked = code_module._said, []
+    real, asked = code_module._git_chunks, []
 
     def changed(folder, words, environment):
         if asked:  # each but the first question meets the filter
@@ -494,7 +494,7 @@ def test_settings_that_change_while_git_is_asked_start_nothing(checkout, tmp_pat
         asked.append(words)
         return real(folder, words, environment)
 
-    monkeypatch.setattr(code_module, "_said", changed)
+    monkeypatch.setattr(code_module, "_git_chunks", changed)
     said = code_module.git()
     assert (said["dirty"], len(asked) > 3) == (True, True)
     assert not ran.exists()

@@ -8,14 +8,14 @@ import pytest
 
 from datacheck.repro.bisect import bisect
 from datacheck.repro.recorded import Trace
-from datacheck.repro.switches import Switch, turn_caches
-from datacheck.repro.training import Outcome, Training
+from datacheck.repro.switches import Switch, toggle_caches
+from datacheck.repro.training import TrainingCommand, TrainingOutcome
 from tests.repro.traces import step
 
 SWITCH = Switch("UNUSED", "1", "2")
 
 
-class Played(Training):
+class Played(TrainingCommand):
     """A training whose runs are played: of each, in their order, from which step on its loss is another."""
 
     def play(self, bases, trials):
@@ -27,7 +27,9 @@ class Played(Training):
         lines = [step(i, **({"loss": mark, "params": mark} if i >= first else {})) for i in range(5)]
         path = self.folder / f"{name}.jsonl"
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        return Outcome(Trace(path), {"weights": "w", "held": dict.fromkeys(HELD, MISSING)}, {"stopped": "at its end"})
+        return TrainingOutcome(
+            Trace(path), {"weights": "w", "held": dict.fromkeys(HELD, MISSING)}, {"stopped": "at its end"}
+        )
 
 
 MISSING = {"missing": "it is played"}
@@ -113,7 +115,7 @@ def test_what_is_equal_costs_one_trial(play):
     ],
 )
 def test_words_that_turn_a_cache_on_or_off(words, turned):
-    assert turn_caches(words.split()) == turned.split()
+    assert toggle_caches(words.split()) == turned.split()
 
 
 def test_a_cache_is_turned_by_itself(tmp_path):

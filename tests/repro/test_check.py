@@ -14,7 +14,7 @@ from datacheck.cli.repro import _summary
 from datacheck.errors import UsageError
 from datacheck.plugins import resolve
 from datacheck.repro.checks import PROFILES
-from datacheck.repro.inner import Finder
+from datacheck.repro.inner import ImportHook
 from datacheck.repro.risks import judge
 
 COMMAND = [sys.executable, "-c", "from datacheck.cli.main import main; main()", "repro"]
@@ -273,7 +273,7 @@ def test_a_module_is_told_once_when_it_is_imported_however_often_it_was_looked_f
     (tmp_path / "planted_module.py").write_text("VALUE = 7\n")
     monkeypatch.syspath_prepend(tmp_path)
     told = []
-    finder = Finder("planted_module", told.append)
+    finder = ImportHook("planted_module", told.append)
     monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
     monkeypatch.delitem(sys.modules, "planted_module", raising=False)
     assert all(importlib.util.find_spec("planted_module") for _ in range(2))

@@ -239,11 +239,11 @@ def test_other_bytes_of_equal_values_are_a_changed_file_and_no_changed_sample(he
 )
 def test_how_values_differ_in_words(x, y, said):
     x, y = (None if v is None else np.asarray(v) for v in (x, y))
-    assert values.described(x, y)["said"] == said
+    assert values.describe_change(x, y)["said"] == said
 
 
 def test_equal_values_say_nothing():
-    assert values.described(np.array([np.nan, -0.0]), np.array([np.nan, -0.0])) is None
+    assert values.describe_change(np.array([np.nan, -0.0]), np.array([np.nan, -0.0])) is None
 
 
 def test_a_file_that_a_parser_cannot_read_is_still_a_changed_file(here):

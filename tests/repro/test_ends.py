@@ -72,7 +72,7 @@ def test_an_interrupt_while_the_end_is_looked_at_loses_no_line(tmp_path, monkeyp
         if ended:
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("datacheck.repro.captures.grow", interrupted)
+    monkeypatch.setattr("datacheck.repro.captures.extend_capture", interrupted)
     before = os.listdir("/proc/self/fd")
     recorder = Recorder(tmp_path, name="x").__enter__()
     recorder.step(torch.zeros(2), 1.0)

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from datacheck.errors import MissingDependencyError, StorageError, UsageError
 from datacheck.repro import manifest, sample_digests
-from datacheck.repro.manifest import Files, Manifest
-from datacheck.repro.sample_digests import Samples
-from datacheck.runtime.beneath import Folder
+from datacheck.repro.manifest import DatasetManifest, Files
+from datacheck.repro.sample_digests import SampleDigests
+from datacheck.runtime.beneath import ConfinedFolder
 from datacheck.runtime.hashing import READ_BYTES
 from datacheck.schema.load import load_schema
 from datacheck.sources import file_digests, listing
@@ -337,7 +337,7 @@ def test_samples_take_little_memory_and_their_digest_is_that_of_the_whole_docume
     said = [(key, tuple(row), bytes.fromhex("".join(row.values()))) for key, row in rows.items()]
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    made = Samples("s", sample_digests.Rows(said), {"x": "DC101 why"})
+    made = SampleDigests("s", sample_digests.DigestRows(said), {"x": "DC101 why"})
     held = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert held < 200 * count  # keys and digests are those of `said`; a dict with two texts takes 360 bytes more
@@ -413,14 +413,16 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 FILES = st.dictionaries(TEXT, st.tuples(st.integers(0, 2**63 - 1), st.binary(min_size=16, max_size=16)))
 FIELDS = st.dictionaries(TEXT, st.binary(min_size=8, max_size=8).map(bytes.hex))
 SAMPLES = st.none() | st.builds(
-    Samples, TEXT, st.dictionaries(TEXT, FIELDS, max_size=4), st.dictionaries(TEXT, TEXT, max_size=2)
+    SampleDigests, TEXT, st.dictionaries(TEXT, FIELDS, max_size=4), st.dictionaries(TEXT, TEXT, max_size=2)
 )
 
 
 def built(files, samples, skipped):
     paths = sorted(files)
     digests = np.array([files[p][1].hex().encode() for p in paths], "S32")
-    return Manifest(Files(paths, np.array([files[p][0] for p in paths], np.int64), digests), sample_digests, skipped)
+    return DatasetManifest(
+        Files(paths, np.array([files[p][0] for p in paths], np.int64), digests), sample_digests, skipped
+    )
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -601,7 +603,7 @@ def test_a_file_that_cannot_be_read_is_no_manifest(data, workers, monkeypatch):
 
 @pytest.mark.parametrize("how", ["refused", "changed"])
 def test_one_bad_file_does_not_throw_away_what_was_read(data, how, monkeypatch):
-    opened = Folder.open
+    opened = ConfinedFolder.open
 
     def bad(self, path, **options):
         if path.endswith("20.bin"):
@@ -612,7 +614,7 @@ def test_one_bad_file_does_not_throw_away_what_was_read(data, how, monkeypatch):
         return opened(self, path, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Folder, "open", bad)
+        patch.setattr(ConfinedFolder, "open", bad)
         with pytest.raises(StorageError, match=r"deep/er/20\.bin"):
             manifest.make(data)
     made = manifest.make(data)
@@ -654,28 +656,28 @@ def test_a_pipe_in_the_place_of_a_listed_file_is_not_waited_for(data, monkeypatc
 
 
 def test_a_folder_that_cannot_be_listed_is_no_manifest(data, monkeypatch):
-    opened = Folder.listed
+    opened = ConfinedFolder.listed
 
     def refusing(self, path):
         if path.endswith("/er"):
             raise PermissionError(13, "Permission denied")
         return opened(self, path)
 
-    monkeypatch.setattr(Folder, "listed", refusing)
+    monkeypatch.setattr(ConfinedFolder, "listed", refusing)
     monkeypatch.setattr(file_digests, "digest_files", None)  # and none of the other files is read
     with pytest.raises(StorageError, match="deep/er: folder cannot be read: permission denied"):
         manifest.make(data)
 
 
 def test_a_file_that_may_not_be_opened(data, monkeypatch):
-    opened = Folder.open
+    opened = ConfinedFolder.open
 
     def refusing(self, path, **options):
         if path.endswith("20.bin"):
             raise PermissionError(13, "Permission denied")
         return opened(self, path, **options)
 
-    monkeypatch.setattr(Folder, "open", refusing)
+    monkeypatch.setattr(ConfinedFolder, "open", refusing)
     with pytest.raises(StorageError, match=r"deep/er/20\.bin cannot be read: permission denied"):
         manifest.make(data)
 

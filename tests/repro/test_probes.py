@@ -14,7 +14,7 @@ from datacheck import CachedDataset
 from datacheck.errors import UsageError
 from datacheck.repro import pin
 from datacheck.repro.captures import capture
-from datacheck.repro.checks import Asked, kernels, loader_said, on_device, probe_loader
+from datacheck.repro.checks import ProbedDataset, device_results, kernels, loader_settings, probe_loader
 from datacheck.repro.risks import judge
 
 
@@ -84,16 +84,16 @@ def test_images_are_compared_by_what_they_show(tmp_path):
     said = probe_loader(loader(Numbers(draw)))
     assert (said["opaque"], said["by_workers"] > 0) == ([], True)
     assert probe_loader(loader(Numbers(picture)))["by_workers"] == 0
-    one = Asked([picture()])[0]
+    one = ProbedDataset([picture()])[0]
     assert one["opaque"] == []
-    assert Asked([picture()])[0]["digest"] == one["digest"]
+    assert ProbedDataset([picture()])[0]["digest"] == one["digest"]
     others = [picture(palette=(0, 0, 0, 9, 9, 8)), picture(mode="L"), np.zeros((2, 3), np.uint8)]
-    assert all(Asked([other])[0]["digest"] != one["digest"] for other in others)
-    assert Asked([picture(mode="HSV")])[0]["digest"] != Asked([picture(mode="RGB")])[0]["digest"]
+    assert all(ProbedDataset([other])[0]["digest"] != one["digest"] for other in others)
+    assert ProbedDataset([picture(mode="HSV")])[0]["digest"] != ProbedDataset([picture(mode="RGB")])[0]["digest"]
     Image.effect_noise((64, 64), 9).save(tmp_path / "cut.png")
     (tmp_path / "cut.png").write_bytes((tmp_path / "cut.png").read_bytes()[:900])
     with Image.open(tmp_path / "cut.png") as cut:
-        assert Asked([cut])[0]["opaque"]  # and no crash: nobody has used it yet
+        assert ProbedDataset([cut])[0]["opaque"]  # and no crash: nobody has used it yet
 
 
 def test_a_difference_is_told_beside_values_of_which_only_the_type_is_known():
@@ -140,11 +140,11 @@ def test_an_epoch_of_a_cached_dataset_reaches_persistent_workers(tmp_path, repos
 
 def test_what_a_loader_is_set_to():
     batches = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(Numbers()), 2, drop_last=False)
-    said = loader_said(torch.utils.data.DataLoader(Numbers(), batch_sampler=batches))
+    said = loader_settings(torch.utils.data.DataLoader(Numbers(), batch_sampler=batches))
     assert (said["dataset"], said["workers"], said["shuffles"], said["generator"]) == ("Numbers", 0, True, False)
     seeded = loader(Numbers(), shuffle=True, generator=torch.Generator())
-    assert (loader_said(seeded)["shuffles"], loader_said(seeded)["generator"]) == (True, True)
-    assert loader_said(loader(Numbers()))["shuffles"] is False
+    assert (loader_settings(seeded)["shuffles"], loader_settings(seeded)["generator"]) == (True, True)
+    assert loader_settings(loader(Numbers()))["shuffles"] is False
 
 
 def test_a_dataset_that_raises_could_not_be_asked():
@@ -187,7 +187,7 @@ def test_deterministic_algorithms_make_the_repeats_equal():
 def test_what_is_computed_on_a_gpu_can_be_computed():
     torch.use_deterministic_algorithms(True)
     try:
-        said = on_device(torch, "cpu", 1)
+        said = device_results(torch, "cpu", 1)
     finally:
         torch.use_deterministic_algorithms(False)
     assert said == {name: {"results": 1} for name in ("convolution", "scatter_add", "attention")}
@@ -196,13 +196,13 @@ def test_what_is_computed_on_a_gpu_can_be_computed():
 def test_digests_of_samples():
     values = {"a": torch.arange(3), "b": [np.ones(2), "text", 1.5, None, (b"x", torch.tensor(2.0))]}
     same = {"a": torch.tensor([0, 1, 2]), "b": [np.ones(2), "text", 1.5, None, (b"x", torch.tensor(2.0))]}
-    one, other = Asked([values, values])[1], Asked([same])[0]
+    one, other = ProbedDataset([values, values])[1], ProbedDataset([same])[0]
     assert one["digest"] == other["digest"]
     for other in (
         values | {"a": torch.arange(3).float()}, values | {"a": torch.arange(3)[None]}, values | {"c": 1},
         values | {"b": []}, values | {"a": torch.zeros(0)}, {"b": values["b"], "a": torch.tensor([0, 1, 3])},
     ):  # fmt: skip
-        assert Asked([other])[0]["digest"] != one["digest"]
+        assert ProbedDataset([other])[0]["digest"] != one["digest"]
 
 
 @pytest.fixture

@@ -23,10 +23,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from datacheck.errors import UsageError
 from datacheck.repro import Recorder
-from datacheck.repro.record import resolved
+from datacheck.repro.record import resolve_config
 from datacheck.repro.recorded import read_run
 from datacheck.repro.run_diff import diff_runs
-from datacheck.repro.sampler_observer import Watch
+from datacheck.repro.sampler_observer import SamplerObserver
 from datacheck.repro.tensors import digest_batch, fold
 from tests.repro.ranks import run_ranks
 
@@ -339,7 +339,7 @@ def test_the_epoch_that_a_datacheck_sampler_packs_into_an_index_is_left_out():
 
     from datacheck.repro.sampler_observer import as_indices
 
-    watch = Watch(Loader)
+    watch = SamplerObserver(Loader)
     list(sampler)
     taken = [watch.take() for _ in range(3)]
     watch.close()
@@ -540,7 +540,7 @@ def test_a_configuration_is_plain_json_whatever_it_is_made_of():
         "call": os.path.join, "object": object(), "loop": loop, "omega": Interpolated({"a": 1, "b": "???"}),
         "hub_token": "hf_secret", "max_tokens": 5, "array": np.zeros(2),
     }  # fmt: skip
-    found = resolved(config)
+    found = resolve_config(config)
     json.dumps(found, allow_nan=False)
     array = found.pop("array")
     assert (array["dtype"], array["shape"]) == ("<f8", [2])
@@ -705,15 +705,15 @@ def test_ranks_without_a_group_need_a_name(tmp_path, monkeypatch):
      {"password": b"S"}],
 )  # fmt: skip
 def test_no_secret_is_written_at_any_level(config):
-    assert "S" not in json.dumps(resolved(config))
+    assert "S" not in json.dumps(resolve_config(config))
 
 
 def test_a_password_of_digits_is_not_written():
     for config in ({"password": 31415}, {"db": {"passcode": np.int64(31415)}}, {"api_key": 31415}):
-        assert "31415" not in json.dumps(resolved(config))
+        assert "31415" not in json.dumps(resolve_config(config))
 
 
 def test_settings_that_are_called_like_secrets_are_written():
     config = {"pad_token": "<pad>", "max_tokens": 512, "n_token": 3, "keypoints": "hand", "obs_key": "image"}
     config |= {"text_token": 4, "token_type": "bpe", "author": "me", "num_pass": 2, "image_token": "<image>"}
-    assert resolved(config) == config
+    assert resolve_config(config) == config

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from datacheck.cli.repro_diff import diff as command
 from datacheck.errors import UsageError
 from datacheck.repro.noise import noise_floor
-from datacheck.repro.recorded import Run, Trace, read_run
+from datacheck.repro.recorded import RecordedRun, Trace, read_run
 from datacheck.repro.run_diff import diff_runs
-from datacheck.repro.steps import CAUSES, Column, Parting, _longest_rise
+from datacheck.repro.steps import CAUSES, ColumnDivergence, Divergence, _longest_rise
 from tests.repro.traces import environment, evaluation, make_run, start, step
 
 
@@ -186,14 +186,14 @@ def test_between_which_steps_weights_parted_where_they_are_not_digested_at_each(
     found = compare({"change": sparse()}, change=late)
     assert (found.column.name, found.column.step) == ("loss", 14)
     assert "weights were equal at step 10 and parted by step 14" in found.meaning
-    assert found.partings[0].column("params").after == 10
+    assert found.divergences[0].column("params").after == 10
     said = "\n".join(CliRunner().invoke(command, [str(found.a.path), str(found.b.path)]).output.splitlines())
     assert "params          step 20 (equal at 10, not written in between)" in said
 
 
 def test_an_input_comes_before_all_that_follows_of_it(compare):
     found = compare({"change": sparse()}, change=joined(from_step(5, "input"), from_step(8, "loss"), sparse()))
-    assert [(one.name, one.step) for one in found.partings[0].columns] == [("input", 5), ("loss", 8)]
+    assert [(one.name, one.step) for one in found.divergences[0].columns] == [("input", 5), ("loss", 8)]
 
 
 def test_the_same_samples_in_another_order_are_told_by_their_values(compare):
@@ -263,7 +263,7 @@ def test_whatever_parts_first_is_reported_first(tmp_path, planted):
     found = diff_runs(make_run(tmp_path / "a", 20), make_run(tmp_path / "b", 20, change=change))
     step_, cause = min((first, CAUSES.index(name)) for name, first in planted.items())
     assert (found.column.step, found.column.name) == (step_, CAUSES[cause])
-    assert {column.name: column.step for column in found.partings[0].columns} == planted
+    assert {column.name: column.step for column in found.divergences[0].columns} == planted
 
 
 # ------------------------------------------------------------------------------------------ what was not recorded
@@ -318,7 +318,7 @@ def test_names_of_the_differences_of_a_section_have_a_limit_over_all_ranks(tmp_p
     runs = [of_ranks(tmp_path / name, *side) for name, side in zip("ab", sides, strict=True)]
     every = diff_runs(*runs)
     assert [len(section_of(every, name).differences) for name in ("config", "initial weights")] == [40, 120]
-    monkeypatch.setattr("datacheck.repro.sections._LETTERS", 30_000)
+    monkeypatch.setattr("datacheck.repro.sections._MOST_CHARS", 30_000)
     few = diff_runs(*runs)
     for name in ("config", "initial weights"):
         letters = [len(one.name) for one in section_of(few, name).differences]
@@ -610,14 +610,14 @@ def test_more_generators_than_anybody_has_end_the_comparison(tmp_path):
 def test_a_step_costs_no_more_the_more_columns_have_parted():
     """Each step made a set of all columns that had parted before: names times steps."""
 
-    class Counted(list[Column]):
+    class Counted(list[ColumnDivergence]):
         walks = 0
 
         def __iter__(self):
             Counted.walks += 1
             return super().__iter__()
 
-    parting = Parting(0, columns=Counted())
+    parting = Divergence(0, columns=Counted())
     for number in range(50):
         parting.take(
             step(number, random={"torch": "a", "python": "a"}), step(number, random={"torch": "b", "python": "b"})
@@ -659,11 +659,11 @@ def test_a_run_has_a_limit_of_ranks_and_each_is_counted_once(tmp_path, monkeypat
     a = make_run(tmp_path / "a")
     for rank in range(1, 300):
         shutil.copy(a / "trace-00000.jsonl", a / f"trace-{rank:05}.jsonl")
-    world, asked = Run.world, []
-    monkeypatch.setattr(Run, "world", property(lambda run: asked.append(run) or world.fget(run)))
+    world, asked = RecordedRun.world, []
+    monkeypatch.setattr(RecordedRun, "world", property(lambda run: asked.append(run) or world.fget(run)))
     diff_runs(a, a)
     assert len(asked) < 30  # each goes over all ranks
-    monkeypatch.setattr("datacheck.repro.recorded._RANKS", 299)
+    monkeypatch.setattr("datacheck.repro.recorded._MOST_RANKS", 299)
     with pytest.raises(UsageError, match="has traces of more than 299 ranks"):
         diff_runs(a, a)
 

@@ -17,9 +17,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from datacheck.errors import UsageError
 from datacheck.repro import Recorder
-from datacheck.repro.record import resolved
+from datacheck.repro.record import resolve_config
 from datacheck.repro.recorded import read_run
-from datacheck.repro.sampler_observer import Pass, Watch, as_indices
+from datacheck.repro.sampler_observer import ObservedPass, SamplerObserver, as_indices
 from datacheck.repro.tensors import digest_batch, norm
 
 
@@ -64,7 +64,7 @@ def models(error):
 @pytest.mark.parametrize("place", range(3))
 def test_an_interrupt_within_a_serializer_is_one(place):
     with pytest.raises(KeyboardInterrupt):
-        resolved(models(KeyboardInterrupt())[place])
+        resolve_config(models(KeyboardInterrupt())[place])
 
 
 def test_a_serializer_that_fails_ends_no_training(tmp_path):
@@ -106,14 +106,16 @@ def test_an_epoch_of_numpy_is_that_of_the_pass():
         epoch = np.int64(5)
 
     loader = DataLoader(TensorDataset(torch.arange(4)), 2, sampler=Order(range(4)))
-    watch = Watch(type("Loader", (), {"batch_sampler": None, "sampler": loader.sampler, "batch_size": np.int64(2)}))
+    watch = SamplerObserver(
+        type("Loader", (), {"batch_sampler": None, "sampler": loader.sampler, "batch_size": np.int64(2)})
+    )
     next(iter(loader.sampler))
     assert watch.take()[0] == 5
     assert json.loads(json.dumps(watch.facts))["batch_size"] == 2
 
 
 def test_numbers_beyond_float64_in_a_configuration_are_written():
-    one, other = (resolved({"x": np.longdouble(1) / np.longdouble(d), "z": np.clongdouble(d)}) for d in (3, 7))
+    one, other = (resolve_config({"x": np.longdouble(1) / np.longdouble(d), "z": np.clongdouble(d)}) for d in (3, 7))
     assert json.dumps(one) != json.dumps(other)
 
 
@@ -232,7 +234,7 @@ def test_what_numpy_holds_as_pointers_is_told_by_its_type(tmp_path, kind):
     one["name"], other["name"] = [str(i) * 40 for i in range(4)], ["".join([str(i)] * 40) for i in range(4)]
     assert digest_of(one) == digest_of(other)  # equal texts, which lie elsewhere
     assert digest_of(one[0]) == digest_of(other[0])
-    assert resolved(one) == resolved(other)
+    assert resolve_config(one) == resolve_config(other)
 
 
 def test_the_order_of_keys_depends_on_the_batch_alone():
@@ -246,7 +248,7 @@ def test_the_order_of_keys_depends_on_the_batch_alone():
 
 def test_a_watched_sampler_is_pickled_and_copied_as_what_it_was():
     loader = DataLoader(TensorDataset(torch.arange(6)), 2, shuffle=True)
-    watch = Watch(loader)
+    watch = SamplerObserver(loader)
     restored = pickle.loads(pickle.dumps(loader.batch_sampler))  # noqa: S301  written here
     for twin in (restored, copy.deepcopy(loader.batch_sampler)):
         assert type(twin) is torch.utils.data.BatchSampler
@@ -260,13 +262,13 @@ def test_a_watched_sampler_is_pickled_and_copied_as_what_it_was():
 
 def test_whoever_looks_on_sees_all_of_it_in_whatever_order_they_end():
     loader = DataLoader(TensorDataset(torch.arange(4)), 2)
-    first, second = Watch(loader), Watch(loader)
+    first, second = SamplerObserver(loader), SamplerObserver(loader)
     for some in loader.batch_sampler:
         assert first.take()[1].tolist() == second.take()[1].tolist() == some
     first.close()
     for some in loader.batch_sampler:
         assert (first.take(), second.take()[1].tolist()) == (None, some)
-    third = Watch(loader)
+    third = SamplerObserver(loader)
     second.close()
     assert [third.take()[1].tolist() for _ in loader.batch_sampler] == [[0, 1], [2, 3]]
     third.close()
@@ -274,10 +276,10 @@ def test_whoever_looks_on_sees_all_of_it_in_whatever_order_they_end():
 
 
 def test_indices_that_nobody_takes_are_not_kept():
-    watch = Watch(loader := DataLoader(TensorDataset(torch.arange(4)), 2))
+    watch = SamplerObserver(loader := DataLoader(TensorDataset(torch.arange(4)), 2))
 
     def kept():
-        return [one for one in gc.get_objects() if type(one) is Pass]
+        return [one for one in gc.get_objects() if type(one) is ObservedPass]
 
     before = len(kept())
     for _ in range(3):

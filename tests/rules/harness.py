@@ -32,8 +32,8 @@ import yaml
 from datacheck.model.sample import Origin, Piece, stack
 from datacheck.model.table import CHECKED, UNREADABLE, Note, Table, concatenate
 from datacheck.rules import catalogue
-from datacheck.rules.engine import Judged, judge
-from datacheck.rules.measurement import Bench
+from datacheck.rules.engine import RuleResults, judge
+from datacheck.rules.measurement import MeasurementRunner
 from datacheck.rules.selection import choose_rules, measures_of
 from datacheck.schema.model import Schema
 from datacheck.testing.synth.ho3d import articulated
@@ -236,7 +236,7 @@ def pieces_of(samples: list[dict[str, Any]]) -> list[tuple[str, Piece | str]]:
 
 def measured(schema: Schema, samples: list[tuple[str, Any]], *, alone: bool = False) -> Table:
     """Measure pieces in blocks of one split (`alone`: each in a block of its own)."""
-    bench = Bench(schema, measures_of(choose_rules(schema, catalogue())))
+    bench = MeasurementRunner(schema, measures_of(choose_rules(schema, catalogue())))
     tables = [_unread(split, said) for split, said in samples if isinstance(said, str)]
     for split in sorted({split for split, _ in samples}):
         pieces = [piece for s, piece in samples if s == split and not isinstance(piece, str)]
@@ -261,7 +261,7 @@ def _unread(split: str, said: str) -> Table:
     return Table([key], [key], [""], [split], [""], np.array([UNREADABLE], np.int8), [reason], np.zeros(1, np.int64))
 
 
-def judged(schema: Schema, table: Table, notes: list[Note] = (), *, reference=None, pieces=()) -> Judged:
+def judged(schema: Schema, table: Table, notes: list[Note] = (), *, reference=None, pieces=()) -> RuleResults:
     """Judge a table with every rule of the catalogue; `pieces` are what its second read sees."""
     samples = [(split, piece) for split, piece in pieces if not isinstance(piece, str)]
     choices = choose_rules(schema, catalogue())
@@ -270,7 +270,7 @@ def judged(schema: Schema, table: Table, notes: list[Note] = (), *, reference=No
     return found
 
 
-def scan(text: str) -> tuple[Judged, Table]:
+def scan(text: str) -> tuple[RuleResults, Table]:
     """Scan the samples of a YAML text (keys: schema, samples, listing, reference: the samples to compare with)."""
     data = yaml.safe_load(text)
     schema = schema_of(data.get("schema", {}))
@@ -281,6 +281,6 @@ def scan(text: str) -> tuple[Judged, Table]:
     return judged(schema, table, notes, reference=before, pieces=pieces), table
 
 
-def codes(found: Judged, *, severities: tuple[str, ...] = ("error", "warning", "info")) -> list[str]:
+def codes(found: RuleResults, *, severities: tuple[str, ...] = ("error", "warning", "info")) -> list[str]:
     """Return the codes of the findings, each once, sorted."""
     return sorted({f.code for f in found.findings if f.severity in severities})

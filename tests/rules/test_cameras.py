@@ -7,14 +7,14 @@ import pytest
 
 from datacheck.model.sample import Column, Origin, Piece, stack
 from datacheck.model.table import Measured, Table
-from datacheck.rules.base import Case
+from datacheck.rules.base import RuleContext
 from datacheck.rules.families.cameras import posed
 from datacheck.rules.families.images import bands, channels, picture_size, picture_sizes
 from datacheck.rules.families.rotations import flatness
 from datacheck.rules.placement import READINGS, projection
 from datacheck.schema.load import parse_schema
 from datacheck.schema.model import FieldSpec
-from datacheck.sources.base import About, Facts
+from datacheck.sources.base import Facts, SampleLocation
 from tests.rules.harness import hand, picture, room, schema_of, standing, view
 from tests.trials.memory import scan_pieces
 
@@ -249,7 +249,7 @@ def test_what_the_file_says_of_its_images_is_held_against_the_schema(said, wante
 
 
 def test_of_a_long_name_of_how_images_lie_a_beginning_is_kept():
-    about = About("a", "a.hdf5", "", {}, 0)
+    about = SampleLocation("a", "a.hdf5", "", {}, 0)
     schema = parse_schema("datacheck: 1\nname: t\nsamples: {files: '*.hdf5'}\n" + IMAGE)
     found = Facts(schema, []).of(about, {}, {"macros_image_convention": "q" * 100_000})
     assert len(found["image_convention"]) < 5_000
@@ -377,7 +377,7 @@ def test_a_size_for_each_of_many_folders_takes_little_memory():
         np.zeros(count, np.int64), columns,
     )  # fmt: skip
     schema = schema_of(PHOTO)
-    case = Case(schema, "", FieldSpec(), picture_size.defaults)
+    case = RuleContext(schema, "", FieldSpec(), picture_size.defaults)
     rows = table.rows(np.arange(count))
     tracemalloc.start()
     (found,) = picture_size.judge(rows, case)

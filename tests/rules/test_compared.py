@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from datacheck.model.table import Measured
-from datacheck.rules.comparison import Compared, Permutations, bounded, cumulative, foremost, total_variation
+from datacheck.rules.comparison import (
+    DriftResult,
+    Permutations,
+    comparison_json,
+    cumulative,
+    top_measures,
+    total_variation,
+)
 from datacheck.rules.families.drift import class_drift, distribution_drift
 from datacheck.rules.label_counts import PLACES
 from tests.rules.harness import scan
@@ -57,7 +64,7 @@ def test_every_measure_is_told_whether_it_drifted_or_not():
     stats = pytest.importorskip("scipy.stats")
     rng = np.random.default_rng(1)
     columns = [{"x:v": np.round(rng.normal(move, 1, 60), 1), "y:v": rng.integers(0, 9, 60)} for move in (2.0, 0.0)]
-    found = {one.field: one for one in judged(*map(table_of, columns)) if isinstance(one, Compared)}
+    found = {one.field: one for one in judged(*map(table_of, columns)) if isinstance(one, DriftResult)}
     assert {name: one.drifted for name, one in found.items()} == {"x": True, "y": False}
     for name, one in found.items():
         now, then = (side[f"{name}:v"].astype(float) for side in columns)
@@ -80,7 +87,7 @@ def test_what_is_nan_or_infinite_or_never_changes_is_not_compared():
     broken[15] = np.inf
     now = table_of({"x:v": broken, "y:v": same, "x:huge": np.full(40, 1e308) * rng.choice([-1, 1], 40)})
     then = table_of({"y:v": same, "x:v": Measured(values, np.arange(40) < 20), "x:huge": same})
-    (one,) = [one for one in judged(now, then) if isinstance(one, Compared)]
+    (one,) = [one for one in judged(now, then) if isinstance(one, DriftResult)]
     assert (one.field, one.samples, one.drifted) == ("x", (24, 20), True)
     assert (one.curve["here"][-1], one.curve["reference"][-1]) == (24, 20)
 
@@ -108,35 +115,35 @@ def test_of_classes_the_shares_that_moved_most_are_told():
         table_of({"label:classes": np.tile(np.pad(counts, (0, PLACES - 4)), (20, 1))})
         for counts in ([1, 2, 3, 4], [4, 2, 3, 1])
     ]
-    (one,) = [one for one in judged(*sides, class_drift, schema) if isinstance(one, Compared)]
+    (one,) = [one for one in judged(*sides, class_drift, schema) if isinstance(one, DriftResult)]
     assert one.effect == pytest.approx(0.3)
     assert one.drifted
     assert one.classes == (("0", 0.1, 0.4), ("3", 0.4, 0.1), ("1", 0.2, 0.2), ("2", 0.3, 0.3))
     assert [side["name"] for side in one.said()["classes"]] == ["0", "3", "1", "2"]
-    (one,) = [one for one in judged(sides[0], sides[0], class_drift, schema) if isinstance(one, Compared)]
+    (one,) = [one for one in judged(sides[0], sides[0], class_drift, schema) if isinstance(one, DriftResult)]
     assert (one.effect, one.drifted, one.classes, one.samples) == (0.0, False, (), (20, 20))
     assert drift(sides[0], sides[0], class_drift, schema) == []
 
 
 def made(field, effect, *, drifted=True, **more):
     curve = {"at": [1.0], "here": [1], "reference": [1], "ks": 0.0, "ks_at": 1.0}
-    return Compared(field, "v", "m", effect, drifted, (1, 1), (1, 1), curve=curve if drifted else None, **more)
+    return DriftResult(field, "v", "m", effect, drifted, (1, 1), (1, 1), curve=curve if drifted else None, **more)
 
 
 def test_curves_are_kept_of_the_worst_of_each_field_first():
     several = [made("a", 9 - n / 10) for n in range(8)] + [made("b", 1.0), made("c", 2.0)]
-    assert [(one.field, one.effect) for one in foremost(several)] == [
+    assert [(one.field, one.effect) for one in top_measures(several)] == [
         ("a", 9.0), ("c", 2.0), ("b", 1.0), ("a", 8.9), ("a", 8.8), ("a", 8.7),
     ]  # fmt: skip
-    assert [one.effect for one in foremost(several[:8])] == [9.0, 8.9, 8.8, 8.7, 8.6, 8.5]
-    said = bounded(several)
+    assert [one.effect for one in top_measures(several[:8])] == [9.0, 8.9, 8.8, 8.7, 8.6, 8.5]
+    said = comparison_json(several)
     assert (said["count"], said["drifted"]) == (10, 10)
     assert [one["effect"] for one in said["measures"] if "curve" in one] == [9.0, 8.9, 8.8, 8.7, 2.0, 1.0]
 
 
 def test_what_a_verdict_names_is_bounded_and_begins_with_what_drifted():
     many = [made(f"f{n:03d}", 0.1 + n, drifted=False) for n in range(200)] + [made("x", 0.3), made("y", 0.5)]
-    said = bounded(many)
+    said = comparison_json(many)
     assert (said["count"], said["drifted"], len(said["measures"])) == (202, 2, 120)
     assert [one["field"] for one in said["measures"][:3]] == ["y", "x", "f199"]
     assert len(json.dumps(said)) < 60_000

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from datacheck.model.sample import Column
 from datacheck.model.table import CHECKED, Measured, Table
-from datacheck.rules.base import Case, Skip
+from datacheck.rules.base import RuleContext, Skip
 from datacheck.rules.comparison import (
-    Compared,
+    DriftResult,
     Permutations,
     discovery_rates,
     histograms,
@@ -45,13 +45,13 @@ def rows_of(table):
 
 def judged(now, then, rule=distribution_drift, schema=None, **options):
     schema = schema_of(schema or {"fields": {"x": {"role": "value"}, "y": {"role": "value"}}})
-    case = Case(schema, "", FieldSpec(), {**rule.defaults, **options}, reference=rows_of(then))
+    case = RuleContext(schema, "", FieldSpec(), {**rule.defaults, **options}, reference=rows_of(then))
     return list(rule.judge(rows_of(now), case))
 
 
 def drift(*sides, **options):
     """What is found, without what was compared."""
-    return [said for said in judged(*sides, **options) if not isinstance(said, Compared)]
+    return [said for said in judged(*sides, **options) if not isinstance(said, DriftResult)]
 
 
 def episodes(rng, count, frames, shift=0.0, sd=1.0):

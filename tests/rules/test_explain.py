@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from datacheck.model.table import Texts
-from datacheck.rules.causes import Change, between, explain, logarithms
+from datacheck.rules.causes import CandidateCause, explain, logarithms, range_from_limits
 from tests.rules.test_recall import hands, sequence  # frames of hands that move, and their scan
 
 COUNT = 40
@@ -21,7 +21,7 @@ def told(sizes, bad, *, factors=(0.001, 0.01, 0.0254), allowed=(0.01, 1.0), grou
         return found | ({} if beside is None else {"beside": logarithms(np.asarray(beside) * by)})
 
     changes = [
-        Change(
+        CandidateCause(
             str(by),
             f"times {by}",
             by,
@@ -34,7 +34,7 @@ def told(sizes, bad, *, factors=(0.001, 0.01, 0.0254), allowed=(0.01, 1.0), grou
     return explain(
         changes,
         looks(1.0),
-        {"size": between(allowed[0], allowed[1] if math.isfinite(allowed[1]) else None)},
+        {"size": range_from_limits(allowed[0], allowed[1] if math.isfinite(allowed[1]) else None)},
         bad,
         ~bad,
         Texts.of(groups or [""] * len(sizes)),

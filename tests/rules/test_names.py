@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from datacheck.model.sample import Origin, Piece
 from datacheck.model.table import Note
 from datacheck.rules import catalogue
-from datacheck.rules.base import stretches
+from datacheck.rules.base import collapse_ranges
 from tests.rules.harness import codes, judged, measured, schema_of
 
 VALUE = "fields: {x: {role: value, shape: [2]}}"
@@ -59,7 +59,7 @@ def test_no_two_measurements_have_one_name():
     ],
 )
 def test_names_that_follow_one_another_are_told_as_one_stretch(names, wanted):
-    assert stretches(names) == wanted
+    assert collapse_ranges(names) == wanted
 
 
 # ------------------------------------------------------------------------------------------ companions

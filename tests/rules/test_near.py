@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from datacheck.formats import jsonl
 from datacheck.model.sample import Block, Column, Origin, Piece, Sample
 from datacheck.rules import catalogue
-from datacheck.rules.base import Case
+from datacheck.rules.base import RuleContext
 from datacheck.rules.similarity import MOST_PAIRS, averaged, courses, grid_of, near_courses, near_sets, signatures
 from datacheck.scan import Request, run_scan
 from datacheck.schema.load import parse_schema
@@ -44,7 +44,7 @@ def alike(schema, first, second):
     """Return what the rule's comparison says of two values."""
     name = next(iter(schema["fields"]))
     ready = schema_of(schema)
-    case = Case(ready, "", ready.spec(name), dict(RULE.defaults))
+    case = RuleContext(ready, "", ready.spec(name), dict(RULE.defaults))
     return RULE.compare(*(Sample("k", {name: value}, Origin("k")) for value in (first, second)), case)["alike"]
 
 

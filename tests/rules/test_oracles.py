@@ -16,7 +16,7 @@ from datacheck.rules.families import clouds
 from datacheck.rules.families.clouds import repeats
 from datacheck.rules.families.labels import labels
 from datacheck.rules.families.numbers import extent
-from datacheck.rules.label_counts import crossed, distinct, funnel
+from datacheck.rules.label_counts import contingency_table, distinct, funnel
 from datacheck.rules.measures import extremes, finite, in_classes, numbers, one_of, reduced
 from datacheck.schema.model import FieldSpec
 from tests.trials.memory import schema_of
@@ -185,7 +185,7 @@ def test_pairs_of_labels_are_counted_as_one_by_one(samples, classless, data):
     ids, classes = (Column.of([np.array([p[k] for p in s], dtype) for s in samples]) for k in (0, 1))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(label_counts, "_STRIP", 4)
-        found = [crossed(ids, None if classless else classes, i) for i in range(len(samples))]
+        found = [contingency_table(ids, None if classless else classes, i) for i in range(len(samples))]
         numbers, often, lengths = distinct(ids)
     for i, pairs in enumerate(found):
         mine, other = ids[i], np.zeros(len(ids[i])) if classless else classes[i]
@@ -204,7 +204,7 @@ def test_pairs_of_labels_are_counted_as_one_by_one(samples, classless, data):
 @pytest.mark.parametrize("far", [2**53, -(2**60), 2**62 - 2])
 def test_pairs_of_numbers_that_float64_cannot_tell_apart_are_counted(far):
     large, small = Column.of([np.array([far, far + 1, far + 1])]), Column.of([np.array([7, 7, 8])])
-    by_id, by_class = crossed(large, small, 0), crossed(small, large, 0)
+    by_id, by_class = contingency_table(large, small, 0), contingency_table(small, large, 0)
     assert by_id.ids.tolist() == by_class.classes.tolist() == [far, far + 1]
     assert by_id.cells.tolist() == [[1, 0], [1, 1]]
     assert by_class.cells.tolist() == [[1, 1], [0, 1]]
@@ -214,9 +214,9 @@ def test_pairs_of_numbers_that_float64_cannot_tell_apart_are_counted(far):
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
 def test_pairs_with_a_number_that_is_none_are_not_counted(odd):
     ids, classes = (Column.of([np.array(v), np.array([1.0])]) for v in ([1.0, odd], [2.0, 3.0]))
-    assert crossed(ids, classes, 0) is None
-    assert crossed(classes, ids, 0) is None
-    assert crossed(ids, classes, 1).cells.tolist() == [[1]]
+    assert contingency_table(ids, classes, 0) is None
+    assert contingency_table(classes, ids, 0) is None
+    assert contingency_table(ids, classes, 1).cells.tolist() == [[1]]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])

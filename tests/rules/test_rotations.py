@@ -52,9 +52,9 @@ def test_moving_there_and_back_is_no_motion():
     t[:, :3, 3] = [[1, 2, 3], [-1, 0, 5]]
     points = rng().normal(size=(3, 7))
     counts = np.array([3, 4])
-    away = rotation.moved(points, t, counts)
+    away = rotation.transformed(points, t, counts)
     np.testing.assert_allclose(away[:, 0], t[0, :3, :3] @ points[:, 0] + [1, 2, 3])
-    np.testing.assert_allclose(rotation.moved(away, rotation.inverse(t), counts), points, atol=1e-12)
+    np.testing.assert_allclose(rotation.transformed(away, rotation.inverse(t), counts), points, atol=1e-12)
 
 
 # ------------------------------------------------------------------------------------------ reading columns

@@ -289,11 +289,11 @@ def test_a_missing_library_is_named(folder, monkeypatch):
         raise MissingDependencyError(f"{module} is not installed: pip install 'datacheck[{extra}]'")
 
     monkeypatch.setattr(datacheck.tokenization, "require", absent)
-    chat_turns._speech.cache_clear()
+    chat_turns._tokenizer_or_reason.cache_clear()
     try:
         _, verdict, _ = scan(CHATS[2:], folder, most=600)
     finally:
-        chat_turns._speech.cache_clear()
+        chat_turns._tokenizer_or_reason.cache_clear()
     assert "pip install 'datacheck[text]'" in said(verdict)
 
 
@@ -353,7 +353,7 @@ def test_a_tokenizer_that_ends_its_process_costs_no_sample(data, monkeypatch):
 def with_template(folder, template):
     config = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": template}))
-    chat_turns._speech.cache_clear()
+    chat_turns._tokenizer_or_reason.cache_clear()
 
 
 def test_a_template_that_refuses_a_chat_fails_that_sample_only(folder):

@@ -167,7 +167,7 @@ def test_an_answer_cut_off_is_truncated_and_one_without_end_marker_learns_paddin
     config = (tmp_path / "tokenizer_config.json").read_text()
     assert "'<|im_end|>'" in TEMPLATE
     (tmp_path / "tokenizer_config.json").write_text(config.replace("<|im_end|>' + '\\\\n'", "'"))
-    chat_turns._speech.cache_clear()
+    chat_turns._tokenizer_or_reason.cache_clear()
     found = chats_found(tmp_path, chats[:1])
     assert found[("DC711", "padding")] == [0]
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from datacheck.runtime import beneath
-from datacheck.runtime.beneath import Folder, open_regular, read_file
+from datacheck.runtime.beneath import ConfinedFolder, open_regular, read_file
 
 
 @pytest.fixture(params=["openat2", "walked"])
@@ -21,7 +21,7 @@ def folder(request, tmp_path, monkeypatch):
     (root / "below").mkdir(parents=True)
     (root / "file").write_bytes(b"inside")
     (tmp_path / "secret").write_bytes(b"outside")
-    with Folder(root) as opened:
+    with ConfinedFolder(root) as opened:
         yield opened
 
 

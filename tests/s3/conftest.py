@@ -25,7 +25,7 @@ def server(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _settled(server):
     yield
-    objects._direct.cache_clear()
+    objects._obstore_client.cache_clear()
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def proxy(server, monkeypatch):
 @pytest.fixture
 def hasty(monkeypatch):
     """Do not try for long."""
-    objects._direct.cache_clear()
+    objects._obstore_client.cache_clear()
     monkeypatch.setattr(objects, "_TRIES", 1)
     monkeypatch.setattr(objects, "_TIMEOUT_S", 2)
 

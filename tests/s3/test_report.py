@@ -6,9 +6,9 @@ import pytest
 
 from datacheck.build.builder import build_cache
 from datacheck.cache import bucket
-from datacheck.cache.find import beside, unfinished_at
+from datacheck.cache.find import neighbouring_caches, unfinished_builds
 from datacheck.cli.main import run
-from datacheck.report.cache_page import cache_said
+from datacheck.report.cache_page import cache_summary
 from tests.build import rebuild
 from tests.s3.conftest import fresh
 from tests.s3.make import committed, copied, delete, files_of, listed
@@ -39,7 +39,7 @@ def in_order(places, monkeypatch):
 
 def test_the_page_is_that_of_the_folder(in_order):
     (_, folder), (first, url) = in_order
-    here, there = cache_said(folder), cache_said(url)
+    here, there = cache_summary(folder), cache_summary(url)
     assert (there["place"], there["changed"]["path"]) == (url, first)
     for said in (here, there):
         del said["place"], said["quoted"], said["checked"]["when"], said["changed"]["path"]
@@ -51,7 +51,7 @@ def test_the_page_is_that_of_the_folder(in_order):
 def test_caches_beside_one_are_found_in_the_bucket(places):
     _, urls = places
     for url in urls:
-        older, newer = beside(url)
+        older, newer = neighbouring_caches(url)
         assert [*older, *newer] == [one for one in urls if one != url]
 
 
@@ -72,7 +72,7 @@ def test_an_attempt_that_was_not_committed_is_an_unfinished_build(places, url, t
     cache = committed(places[0][0], f"{url}/tiny/all/{places[0][0].name}")
     attempt = files_of(cache)
     delete(f"{cache}/commit.json")
-    assert unfinished_at(url) == [attempt]
+    assert unfinished_builds(url) == [attempt]
     assert run(["cache", "report", url]) == 2
     assert f"an unfinished build lies in {attempt}" in capsys.readouterr().err
     assert run(["cache", "report", f"{url}/nowhere"]) == 2

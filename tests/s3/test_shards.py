@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from datacheck import CachedDataset, open_cache
 from datacheck.cache import shards as keeping
 from datacheck.cache.codec import Codec
-from datacheck.cache.shards import Shards
+from datacheck.cache.shards import ShardCache
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.runtime import fsops, machine
 from datacheck.runtime.fsops import System
@@ -277,4 +277,4 @@ def test_a_limit_that_is_none(place, near, limit, monkeypatch):
 def test_a_folder_of_caches_keeps_nothing(folder, near):
     open_cache(folder, shards_in=near).gather("image", [0])
     assert not near.exists()
-    assert Shards.asked(None, None) is None
+    assert ShardCache.from_options(None, None) is None

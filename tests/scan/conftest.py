@@ -12,7 +12,7 @@ from datacheck.rules.base import Rule
 from datacheck.scan import measuring
 from datacheck.scan.worker import measure_items
 from datacheck.schema.model import Schema
-from datacheck.workers.parallel import Outcome
+from datacheck.workers.parallel import TaskResult
 from datacheck.workers.wire import check_answer, decode, encode
 
 
@@ -68,7 +68,7 @@ def here(monkeypatch):
     def outcome(task):
         answer = decode(b"".join(encode(measure_items(task, lambda place: None))))
         check_answer(measure_items, answer, task)
-        return Outcome(task, [answer])
+        return TaskResult(task, [answer])
 
     def in_turn(function, tasks, *, workers=1, **_):
         """Behave as children that have as many tasks under way as they may."""
@@ -87,5 +87,5 @@ def here(monkeypatch):
             yield from outcomes
 
     monkeypatch.setattr(measuring, "ordered_map", in_turn)
-    monkeypatch.setattr(jsonl, "READ_ON", jsonl._ReadOn())  # which keeps a file open where its process ends
+    monkeypatch.setattr(jsonl, "READ_ON", jsonl._ForwardReader())  # which keeps a file open where its process ends
     return read

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from datacheck.errors import UsageError
 from datacheck.model.finding import Finding, Level, Severity, Verdict
 from datacheck.model.table import Texts
-from datacheck.rules.engine import Judged
+from datacheck.rules.engine import RuleResults
 from datacheck.scan import Request, baseline, run_scan
 from datacheck.schema.load import parse_schema
 from tests.scan.conftest import make_table
@@ -89,7 +89,7 @@ def test_entries_that_match_nothing_any_more_are_reported(place):
 def test_of_many_entries_that_match_nothing_the_first_are_told_in_few_words_and_the_others_counted(tmp_path):
     path = tmp_path / "b.json"
     said = {"format": baseline.FORMAT, "schema": "s", "reason": "r" * 9_000}
-    nobody = Judged([], [], [], np.ones(1, bool), [()], Texts.of([""]))
+    nobody = RuleResults([], [], [], np.ones(1, bool), [()], Texts.of([""]))
 
     def told(known):
         path.write_text(json.dumps(said | {"known": known}))
@@ -135,7 +135,7 @@ def test_exactly_the_samples_that_a_baseline_does_not_hold_are_told(before, now)
     def judged(rows):
         rows = np.array(sorted(rows), dtype=np.int64)
         found = Finding("DC900", "x", Severity.ERROR, Level.SAMPLE, ("f",), "bad.", rows, 10)
-        return Judged([], [found] if len(rows) else [], [], np.ones(10, bool), [()] * 10, Texts.of([""] * 10))
+        return RuleResults([], [found] if len(rows) else [], [], np.ones(10, bool), [()] * 10, Texts.of([""] * 10))
 
     data = baseline.make(judged(before).findings, table, "s", "", "")
     known = baseline.Baseline("b", "s", {
@@ -186,7 +186,7 @@ def test_a_finding_about_the_dataset_hides_no_other_one_of_its_rule(tmp_path, no
     table = make_table(["a", "b"])
     path = tmp_path / "b.json"
     path.write_bytes(baseline.make([whole("mean", "train", mean=[1.0])], table, "s", "", ""))
-    judged = Judged([], [now], [], np.ones(2, bool), [()] * 2, Texts.of([""] * 2))
+    judged = RuleResults([], [now], [], np.ones(2, bool), [()] * 2, Texts.of([""] * 2))
     found, said = baseline.apply(baseline.read(path), judged, table)
     assert (len(found.findings), len(found.suppressed)) == ((1, 0) if told else (0, 1))
     assert any("no longer fail" in line for line in said) == told
@@ -197,7 +197,7 @@ def test_a_known_sample_hides_no_finding_about_the_dataset(tmp_path):
     path = tmp_path / "b.json"
     sample = Finding("DC900", "x", Severity.ERROR, Level.SAMPLE, ("f",), "bad.", np.array([0]), 2)
     path.write_bytes(baseline.make([sample], table, "s", "", ""))
-    judged = Judged([], [whole("", "")], [], np.ones(2, bool), [()] * 2, Texts.of([""] * 2))
+    judged = RuleResults([], [whole("", "")], [], np.ones(2, bool), [()] * 2, Texts.of([""] * 2))
     assert len(baseline.apply(baseline.read(path), judged, table)[0].findings) == 1
 
 
@@ -205,7 +205,7 @@ def test_a_known_sample_hides_no_finding_about_the_dataset(tmp_path):
 def test_a_file_of_an_earlier_version_still_hides_what_it_says_of_the_dataset(tmp_path, keys):
     path = tmp_path / "b.json"
     path.write_text(json.dumps({"format": baseline.FORMAT, "schema": "s", "known": {"DC900": {"f": keys}}}))
-    judged = Judged([], [whole("mean", "val")], [], np.ones(2, bool), [()] * 2, Texts.of([""] * 2))
+    judged = RuleResults([], [whole("mean", "val")], [], np.ones(2, bool), [()] * 2, Texts.of([""] * 2))
     found, said = baseline.apply(baseline.read(path), judged, make_table(["a", "b"]))
     assert (found.findings, len(found.suppressed)) == ([], 1)
     assert any("no longer" in line for line in said) == bool(keys)

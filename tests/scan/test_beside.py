@@ -11,7 +11,7 @@ import pytest
 
 from datacheck.schema.load import load_schema
 from datacheck.sources import indexes, plan_work, with_indexes
-from datacheck.sources.indexes import alone, documents, lost, names_in
+from datacheck.sources.indexes import documents, lost_file_notes, missing_sibling_notes, names_in
 from datacheck.sources.listing import Listing, list_files
 from datacheck.sources.roots import Entries, Entry
 
@@ -32,7 +32,7 @@ def put(root, *paths):
 
 
 def notes(root):
-    return [(note.key, note.reason) for note in alone(listed(root))]
+    return [(note.key, note.reason) for note in missing_sibling_notes(listed(root))]
 
 
 # ------------------------------------------------------------------------------------------------ companions
@@ -81,12 +81,14 @@ def test_what_may_well_be_meant_is_not_told(tmp_path, paths):
 @pytest.mark.parametrize(("below", "gone"), [("a", ["txt/a/0.txt"]), ("a/b", [])])
 def test_folders_far_above_are_not_held_against_one_another(below, gone):
     paths = [f"{kind}/{below}/{n}.{kind}" for kind in ("ply", "jpg", "txt") for n in range(5)]
-    assert [note.key for note in alone(of(*(path for path in paths if path != f"txt/{below}/0.txt")))] == gone
+    assert [
+        note.key for note in missing_sibling_notes(of(*(path for path in paths if path != f"txt/{below}/0.txt")))
+    ] == gone
 
 
 def test_more_files_than_memory_is_for_are_not_compared():
-    assert [note.key for note in alone(of(*KITTI[:-1]))] == KITTI[-1:]
-    assert list(alone(of(*KITTI[:-1], *(f"other/{n}" for n in range(200_000))))) == []
+    assert [note.key for note in missing_sibling_notes(of(*KITTI[:-1]))] == KITTI[-1:]
+    assert list(missing_sibling_notes(of(*KITTI[:-1], *(f"other/{n}" for n in range(200_000))))) == []
 
 
 # ------------------------------------------------------------------------------------------------ documents
@@ -187,7 +189,7 @@ def test_documents_of_a_folder_without_such_files_are_not_read(tmp_path):
 def test_a_name_that_many_files_end_in_is_looked_up_in_linear_time():
     paths = [f"{n:06}/model.obj" for n in range(20_000)]
     named, began = {"models.json": [*paths, "x/model.obj"]}, time.process_time()
-    (note,) = lost(named, of(*paths))
+    (note,) = lost_file_notes(named, of(*paths))
     assert (note.key, note.reason) == (
         "x/model.obj",
         "not there, but named by models.json, as are 20,000 that are there",
@@ -218,7 +220,7 @@ SCENES = [f"scenes/scene{n:02}.npy" for n in range(60)]
 
 
 def twice(named, *paths):
-    return [(note.key, note.reason) for note in lost(named, of(*(paths or SCENES)))]
+    return [(note.key, note.reason) for note in lost_file_notes(named, of(*(paths or SCENES)))]
 
 
 def test_files_in_the_lists_of_two_splits_are_told():
@@ -299,7 +301,7 @@ def test_of_many_names_the_first_are_told_and_how_many_there_are(monkeypatch):
     paths = [f"{n:02}.jpg" for n in range(30)]
     reason = "not there, but named by a.json, as are {} that are there"
     for there, more in ((27, ""), (26, " (the first 3 of 4)")):
-        found = [(note.key, note.reason) for note in lost({"a.json": paths}, of(*paths[:there]))]
+        found = [(note.key, note.reason) for note in lost_file_notes({"a.json": paths}, of(*paths[:there]))]
         assert found == [(path, reason.format(there) + more) for path in paths[there : there + 3]]
 
 

@@ -11,15 +11,15 @@ import pytest
 
 from datacheck.model.finding import Cause, Failure, Finding, Level, Report, RuleVerdict, Severity, Verdict
 from datacheck.report.text import report_lines
-from datacheck.rules.comparison import Compared, cumulative
-from datacheck.rules.comparison import bounded as bounded_measures
+from datacheck.rules.comparison import DriftResult, cumulative
+from datacheck.rules.comparison import comparison_json as bounded_measures
 from datacheck.rules.engine import judge
 from datacheck.rules.selection import Choice
 from datacheck.scan import samples
-from datacheck.scan.previous_runs import Past, Slots
-from datacheck.scan.run_documents import bounded, dump_json, result
+from datacheck.scan.previous_runs import PreviousRun, Slots
+from datacheck.scan.run_documents import dump_json, result, truncated
 from datacheck.scan.samples import table_bytes
-from datacheck.scan.summary import Facts, report_of
+from datacheck.scan.summary import RunContext, report_of
 from datacheck.schema.model import MOST_FIELDS, RuleSpec
 from datacheck.sources import Entries, Listing
 from tests.scan.conftest import make_rule, make_schema, make_table
@@ -48,8 +48,8 @@ def worst():
     rules = [make_rule(f"DC9{n:02d}", f"wrong-{n}", failing(n)) for n in range(12)]
     schema = make_schema()
     judged = judge(table, schema, [Choice(rule, RuleSpec(), {}) for rule in rules])
-    state = Past(Listing(Path("/data"), Entries.of([])), "k", Slots([], [], {}), table)
-    facts = Facts(schema, Path("/data"), state, 0.0, 0, 0)
+    state = PreviousRun(Listing(Path("/data"), Entries.of([])), "k", Slots([], [], {}), table)
+    facts = RunContext(schema, Path("/data"), state, 0.0, 0, 0)
     return table, judged, report_of(facts, "datacheck scan /data", "error", judged)
 
 
@@ -121,7 +121,7 @@ def test_whatever_is_said_the_file_and_the_text_stay_small(amount):
 def test_what_is_small_is_left_as_it_is():
     said = {"run": {"id": "x"}, "dataset": {"splits": {"train": 1}}, "rules": {}, "unchecked": ["a"], "crashes": []}
     said |= {"findings": [{"examples": ["k"], "measured": {"a": [1, 2.5, None]}, "cause": None}]}
-    assert bounded(said, lambda value: len(dump_json(value))) == said
+    assert truncated(said, lambda value: len(dump_json(value))) == said
 
 
 @pytest.mark.parametrize("word", ["x", "名", "\x01"])
@@ -130,7 +130,7 @@ def test_what_two_rules_have_compared_leaves_room_for_findings(word):
     curve = cumulative(values, values[:999])
     classes = tuple((long, n / 9, 0.1) for n in range(8))
     many = [
-        Compared(long, f"{n}", long, 1.0 + n, True, (9, 9), (9, 9), 0.01, 0.1, (1.5, 2.5), curve, classes, long)
+        DriftResult(long, f"{n}", long, 1.0 + n, True, (9, 9), (9, 9), 0.01, 0.1, (1.5, 2.5), curve, classes, long)
         for n in range(300)
     ]  # fmt: skip
     report = huge(4, 1, 1, 1)

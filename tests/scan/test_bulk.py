@@ -16,12 +16,12 @@ from datacheck.formats import jsonl
 from datacheck.model.sample import Block, Origin
 from datacheck.model.table import Table
 from datacheck.rules import rules_for
-from datacheck.rules.measurement import Bench
+from datacheck.rules.measurement import MeasurementRunner
 from datacheck.rules.selection import choose_rules, measures_of
 from datacheck.scan.worker import checked_rows, measure_items
 from datacheck.schema.load import parse_schema
 from datacheck.sources import Item, fast_jsonl
-from datacheck.sources.fast_jsonl import Bulk
+from datacheck.sources.fast_jsonl import BulkParser
 from datacheck.sources.fields import FieldMap
 
 HEAD = "datacheck: 1\nname: t\nsamples: {files: '*.jsonl', each: line}\nfields:\n"
@@ -70,9 +70,9 @@ def rows(schema: Any, data: bytes, how: str, piece: int) -> dict[str, Any]:
         patch.setattr("datacheck.sources.lines._LEAST_BYTES", 1 << 30 if how == "one by one" else 0)
         patch.setattr(fast_jsonl, "_TRIES", 0 if how == "one by one" else 1 << 30)
         if how == "parsed":
-            patch.setattr(Bulk, "_at_quotes", lambda *_: None)
+            patch.setattr(BulkParser, "_at_quotes", lambda *_: None)
         if how == "cut":
-            patch.setattr(Bulk, "_columns", lambda *_: None)
+            patch.setattr(BulkParser, "_columns", lambda *_: None)
         patch.setattr(jsonl, "_PIECE_BYTES", piece)
         Path(name, "a.jsonl").write_bytes(data)
         task = {
@@ -122,12 +122,12 @@ def test_chats_in_bulk_are_what_they_are_one_by_one(lines: list[bytes], piece: i
 
 def test_plain_lines_are_parsed_in_bulk_and_no_others() -> None:
     data = b'{"text": "one"}\n{"text": "tw\\u00f6"}\n'
-    parser = Bulk(FieldMap(TEXT, level="numeric"))
+    parser = BulkParser(FieldMap(TEXT, level="numeric"))
     columns = parser.columns(data, 2)
     assert columns is not None
     assert columns["text"].objects == ["one", "twö"]
     assert parser.columns(data.replace(b"one", b"\xff"), 2) is None
-    other = Bulk(FieldMap(parse_schema(HEAD + "  n: {role: value}\n"), level="numeric"))
+    other = BulkParser(FieldMap(parse_schema(HEAD + "  n: {role: value}\n"), level="numeric"))
     assert other.columns(b'{"n": 1}\n', 1) is None
 
 
@@ -140,7 +140,7 @@ def test_two_fields_may_have_one_key(how: str) -> None:
 
 
 def test_a_chat_column_says_how_long_its_json_is() -> None:
-    parser = Bulk(FieldMap(CHAT, level="numeric"))
+    parser = BulkParser(FieldMap(CHAT, level="numeric"))
     chats = [[{"role": "user", "content": 'a "b" \\ \n\x00 ä'}, {"role": "assistant", "content": ""}], []]
     columns = parser.columns(b"\n".join(json.dumps({"c": chat}).encode() for chat in chats), 2)
     assert columns is not None
@@ -154,13 +154,13 @@ def test_a_chat_column_says_how_long_its_json_is() -> None:
 
 
 def test_scanning_plain_chats_writes_no_json() -> None:
-    parser = Bulk(FieldMap(CHAT, level="numeric"))
+    parser = BulkParser(FieldMap(CHAT, level="numeric"))
     chat = [{"role": "user", "content": "What is a voxel?"}, {"role": "assistant", "content": "A small cube."}]
     columns = parser.columns(json.dumps({"c": chat}).encode(), 1)
     assert columns is not None
     block = Block(["a"], columns, [Origin("a.jsonl")])
     measures = measures_of(choose_rules(CHAT, rules_for(CHAT), "numeric"), "numeric")
-    bench = Bench(CHAT, measures)
+    bench = MeasurementRunner(CHAT, measures)
     assert bench.measure(block)[":content"].present.all()
     assert checked_rows(block, {}).nbytes.tolist() == columns["c"].lengths.tolist()
     assert bench.crashes == {}

@@ -12,7 +12,7 @@ from datacheck.model.finding import Verdict
 from datacheck.scan import Request, run_scan, scan
 from datacheck.schema.load import parse_schema
 from datacheck.workers import budget, parallel
-from datacheck.workers.budget import Budget
+from datacheck.workers.budget import ItemBudget
 
 CHECKS = """
 import time
@@ -113,7 +113,7 @@ def test_a_check_that_does_not_exist_is_a_wrong_request(place):
 
 
 def test_what_a_check_takes_is_not_charged_to_the_file(place, monkeypatch):
-    small = Budget(128 << 20, 0.3, 1e9)
+    small = ItemBudget(128 << 20, 0.3, 1e9)
     monkeypatch.setattr(budget, "FIRST", small)
     monkeypatch.setattr(parallel, "WHOLE", small)
     assert run(place, ["own:heavy"]).report.findings == []

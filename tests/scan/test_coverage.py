@@ -12,8 +12,16 @@ from datacheck.rules import catalogue
 from datacheck.rules.engine import judge
 from datacheck.rules.selection import choose_rules
 from datacheck.scan import Request, run_scan
-from datacheck.scan.previous_runs import Past, Slots
-from datacheck.scan.summary import Facts, allowed, coverage, foreign_lines, looked_into, noted, report_of
+from datacheck.scan.previous_runs import PreviousRun, Slots
+from datacheck.scan.summary import (
+    RunContext,
+    coverage,
+    first_bytes_notes,
+    foreign_lines,
+    notes_with_unread,
+    report_of,
+    without_unread_rule,
+)
 from datacheck.schema.load import load_schema
 from datacheck.schema.model import Schema
 from datacheck.sources.listing import Listing
@@ -35,13 +43,13 @@ def past(root=Path(), *, status=CHECKED, digests=None, **files):
         ["DC101 no library"] * count if status == SKIPPED else [""] * count, np.zeros(count, np.int64),
     )  # fmt: skip
     unclaimed = sorted(path for path in sizes.keys() - set(used) if path[0] != "@")
-    return Past(Listing(root, entries), "", Slots(used, [""] * count, {}), table, unclaimed=unclaimed)
+    return PreviousRun(Listing(root, entries), "", Slots(used, [""] * count, {}), table, unclaimed=unclaimed)
 
 
 def unread(state, schema=PLAIN, *, allow=False):
     """Return the findings of the rule about unread data."""
-    choices = allowed(choose_rules(schema, catalogue()), unread=allow)
-    judged = judge(state.table, schema, choices, noted(state.notes, coverage(state, schema, "numeric")))
+    choices = without_unread_rule(choose_rules(schema, catalogue()), unread=allow)
+    judged = judge(state.table, schema, choices, notes_with_unread(state.notes, coverage(state, schema, "numeric")))
     assert judged.crashes == []
     assert judged.valid.all() or (state.table.status == SKIPPED).any()  # what was read may still be trained on
     return [finding for finding in judged.findings if finding.code == "DC113"]
@@ -155,9 +163,9 @@ def test_first_bytes_name_a_file_whose_name_says_nothing(tmp_path):
     (tmp_path / "recording.dat").write_bytes(b"\x89MCAP0\r\n" + bytes(992))
     (tmp_path / "noise.xyzzy").write_bytes(bytes(10))
     state = past(tmp_path, **{"+a.npy": 10, "recording.dat": 1000, "noise.xyzzy": 10})
-    notes = looked_into(state.listing, state.unclaimed)
+    notes = first_bytes_notes(state.listing, state.unclaimed)
     assert [(note.key, note.reason) for note in notes] == [(".dat", "MCAP")]
-    known = Past(state.listing, "", state.items, state.table, unclaimed=state.unclaimed, notes=notes)
+    known = PreviousRun(state.listing, "", state.items, state.table, unclaimed=state.unclaimed, notes=notes)
     assert [kind.name for kind in coverage(known, PLAIN, "numeric").kinds] == ["MCAP", ".xyzzy"]
 
 
@@ -193,7 +201,7 @@ def test_a_field_that_is_read_in_some_samples_only_counts_once():
 
 def test_formats_without_a_reader_are_named_however_many_files_of_no_known_format_are_larger():
     state = past(**{"+a.npy": 1, "b.k1": 900, "b.k2": 800, "b.k3": 700, "run.mcap": 600, "x.bag": 500})
-    facts = Facts(PLAIN, Path(), state, 0.0, 0, 0, coverage=coverage(state, PLAIN, "numeric"))
+    facts = RunContext(PLAIN, Path(), state, 0.0, 0, 0, coverage=coverage(state, PLAIN, "numeric"))
     judged = judge(state.table, PLAIN, choose_rules(PLAIN, catalogue()))
     said = [line.partition(":")[0] for line in report_of(facts, "", "error", judged).unchecked]
     assert [line for line in said if line.endswith("was not read")] == [

@@ -227,7 +227,7 @@ def test_parts_of_a_packed_file_say_what_the_whole_says_and_come_as_a_series_for
 @pytest.mark.parametrize(("count", "most"), [(1, 4), (3, 4), (4, 4), (7, 4), (9, 2), (5, 1)])
 def test_the_parts_of_a_packed_file_are_about_as_many_for_each_child(count, most):
     parts = [Item("a", rows=(place, place + 1)) for place in range(count)]
-    series = list(measuring._in_series(parts, most))
+    series = list(measuring._cut_series(parts, most))
     assert [part for one in series for part in one] == parts
     assert len(series) == min(count, most)
     lengths = [len(one) for one in series]

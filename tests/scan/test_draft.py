@@ -19,7 +19,7 @@ from datacheck.cli.init import init
 from datacheck.errors import UsageError
 from datacheck.infer.draft import draft
 from datacheck.infer.guess import guess, name_axes
-from datacheck.infer.profile import Seen, look
+from datacheck.infer.profile import FieldProfile, look
 from datacheck.pipeline import build
 from datacheck.scan import Request, run_scan, scan
 from datacheck.schema.load import load_schema, parse_schema
@@ -341,12 +341,15 @@ def test_a_clock_that_runs_backwards_in_a_few_files_is_one(tmp_path, monkeypatch
 
 
 def test_a_field_that_some_samples_lack_is_optional():
-    seen = Seen(samples=3, dtypes={"float64": 3}, ndims={"1": 3}, item=[], low=0.2, high=0.8)
+    seen = FieldProfile(samples=3, dtypes={"float64": 3}, ndims={"1": 3}, item=[], low=0.2, high=0.8)
     assert guess("x", seen, {}, 4).spec == {"shape": [], "range": "0.14..0.86", "optional": True}
 
 
 def test_fields_of_equal_lengths_share_a_name_and_others_do_not():
-    seen = {n: Seen(lengths=lengths) for n, lengths in {"a": [3, 4], "b": [3, 4], "c": [9, 9, 9], "d": [5, 1]}.items()}
+    seen = {
+        n: FieldProfile(lengths=lengths)
+        for n, lengths in {"a": [3, 4], "b": [3, 4], "c": [9, 9, 9], "d": [5, 1]}.items()
+    }
     assert name_axes(seen, episodes=False) == {"a": ("P", 0), "b": ("P", 0), "d": ("N", 0)}
     assert name_axes(seen, episodes=True)["a"].name == "T"
 
@@ -516,14 +519,14 @@ def test_files_that_are_only_called_as_a_built_in_schema_wants_are_drafted(tmp_p
     ],
 )  # fmt: skip
 def test_how_fast_and_how_strong_joints_move_are_no_angles(name, role):
-    seen = Seen(1, {"float32": 1}, {"2": 1}, [7], [50], -1.5, 1.25, whole=False)
+    seen = FieldProfile(1, {"float32": 1}, {"2": 1}, [7], [50], -1.5, 1.25, whole=False)
     assert guess(name, seen, {}, 1).spec.get("role") == role
 
 
 @pytest.mark.parametrize(("dtype", "role"), [("float64", "joint_angle"), ("int64", None)])
 def test_whole_numbers_that_name_joints_are_no_angles(dtype, role):
     """`"LeftJoints": [9, 10, 11, 12, 13, 14]` were angles in degrees that never change."""
-    assert guess("LeftJoints", Seen(3, {dtype: 3}, {"1": 3}, [6], [], 9, 14), {}, 3).spec.get("role") == role
+    assert guess("LeftJoints", FieldProfile(3, {dtype: 3}, {"1": 3}, [6], [], 9, 14), {}, 3).spec.get("role") == role
 
 
 @pytest.mark.parametrize(
@@ -535,7 +538,7 @@ def test_whole_numbers_that_name_joints_are_no_angles(dtype, role):
     ],
 )  # fmt: skip
 def test_a_range_ends_where_the_type_does(dtype, ends, wanted):
-    seen = Seen(1, {dtype: 1}, {"1": 1}, [], [50], *map(float, ends), whole=True)
+    seen = FieldProfile(1, {dtype: 1}, {"1": 1}, [], [50], *map(float, ends), whole=True)
     assert guess("x", seen, {}, 1).spec.get("range") == wanted
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from datacheck.infer.draft import draft
 from datacheck.infer.guess import _round, guess, name_axes
-from datacheck.infer.profile import Seen
+from datacheck.infer.profile import FieldProfile
 from datacheck.scan import Request, run_scan
 from datacheck.schema.load import parse_schema
 
@@ -82,7 +82,9 @@ def test_labels_that_are_cut_off_in_one_scene_share_the_axis_of_its_points(tmp_p
 
 def test_lengths_of_few_samples_may_differ_where_the_others_are_equal_by_no_chance():
     def names(one, two):
-        seen = {name: Seen(lengths=list(of), ndims={"1": 1}, item=[]) for name, of in {"a": one, "b": two}.items()}
+        seen = {
+            name: FieldProfile(lengths=list(of), ndims={"1": 1}, item=[]) for name, of in {"a": one, "b": two}.items()
+        }
         return name_axes(seen, episodes=False)
 
     assert names(LENGTHS, LENGTHS) == {"a": ("P", 0), "b": ("P", 0)}
@@ -94,7 +96,7 @@ def test_lengths_of_few_samples_may_differ_where_the_others_are_equal_by_no_chan
 
 
 def test_there_is_a_name_for_every_axis():
-    seen = {f"{n:02}": Seen(lengths=[n, 100 * n], ndims={"1": 1}, item=[]) for n in range(1, 15)}
+    seen = {f"{n:02}": FieldProfile(lengths=[n, 100 * n], ndims={"1": 1}, item=[]) for n in range(1, 15)}
     axes = name_axes(seen, episodes=False)
     assert len({axis.name for axis in axes.values()}) == 14
     shapes = [guess(name, one, axes, 0).spec["shape"] for name, one in seen.items()]
@@ -190,7 +192,7 @@ def test_points_colours_and_labels_in_columns_keep_their_roles(tmp_path, folder,
 @pytest.mark.parametrize(("dtype", "role"), [("float32", "transform"), ("uint8", None)])
 def test_four_rows_of_four_bytes_are_no_transform(dtype, role):
     """Extra bytes of a LAS file of four points."""
-    seen = Seen(1, {dtype: 1}, {"2": 1}, [4], [4], 0.0, 200.0)
+    seen = FieldProfile(1, {dtype: 1}, {"2": 1}, [4], [4], 0.0, 200.0)
     assert guess("ExtraBytes", seen, {}, 1).spec.get("role") == role
 
 
@@ -224,7 +226,7 @@ def test_motion_capture_is_frames_of_degrees_and_its_frame_time_is_no_clock(tmp_
     ],
 )  # fmt: skip
 def test_angles_beyond_a_turn_in_radians_are_degrees(name, values, unit):
-    seen = Seen(samples=9, dtypes={"float64": 9}, ndims={"2": 9}, item=[66], low=values[0], high=values[1])
+    seen = FieldProfile(samples=9, dtypes={"float64": 9}, ndims={"2": 9}, item=[66], low=values[0], high=values[1])
     seen.whole = all(float(value).is_integer() for value in values)
     assert guess(name, seen, {}, 9).spec.get("unit") == unit
 

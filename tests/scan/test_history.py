@@ -18,8 +18,8 @@ from datacheck.rules.selection import choose_rules, measures_of
 from datacheck.runtime import fsops
 from datacheck.runtime.fsops import System
 from datacheck.scan import Request, previous_runs, run_dir, run_scan
-from datacheck.scan.previous_runs import Past, Slots
-from datacheck.scan.run import as_before
+from datacheck.scan.previous_runs import PreviousRun, Slots
+from datacheck.scan.run import reuse_all
 from datacheck.schema.load import parse_schema
 from datacheck.sources.base import Item
 from datacheck.sources.listing import Listing
@@ -42,7 +42,7 @@ def past(*entries, files=None, key="k"):
     paths = [e.path for e in entries]
     items = files or {(p, ""): [p] for p in paths}
     table = make_table(sorted({path for path, _ in items}), x__max=[1.0] * len({path for path, _ in items}))
-    return Past(listing(*entries), key, Slots.of(items), table)
+    return PreviousRun(listing(*entries), key, Slots.of(items), table)
 
 
 def keep(new, items, key, pasts):
@@ -51,7 +51,7 @@ def keep(new, items, key, pasts):
     def files_of(item):
         return [item.path, "mesh"] if "mesh" in new.by_path else [item.path]
 
-    return previous_runs.keep(new, items, files_of, key, pasts)
+    return previous_runs.reuse_rows(new, items, files_of, key, pasts)
 
 
 def kept(new, *pasts, key="k", items=None):
@@ -107,7 +107,7 @@ def test_an_item_that_moved_to_another_split_is_measured_again():
 
 def test_changed_content_is_noted_with_the_split_of_its_item():
     files = listing(entry("a", digest="1"), entry("b", digest="2", size=5))
-    old = Past(files, "k", Slots.of({}), make_table(""), (), "T")
+    old = PreviousRun(files, "k", Slots.of({}), make_table(""), (), "T")
     new = listing(entry("a", digest="1"), entry("b", digest="9", size=5), entry("c", digest="3"))
     (note,) = previous_runs.changes(new, old, [Item("b", "train")])
     assert (note.code, note.key, note.split) == ("DC108", "b", "train")
@@ -165,7 +165,7 @@ def test_a_new_version_of_a_measurement_is_another_measurement():
 
 
 def place(root, output=None, schema=None, only=None):
-    return run_dir.place_of(schema or make_schema(), root, only, {}, output)
+    return run_dir.run_location(schema or make_schema(), root, only, {}, output)
 
 
 def test_runs_of_other_data_or_schemas_have_other_places(in_tmp):
@@ -181,7 +181,7 @@ def test_runs_of_other_data_or_schemas_have_other_places(in_tmp):
 
 def test_the_name_of_a_schema_cannot_leave_the_folder():
     odd = make_schema()
-    slot = run_dir.place_of(odd.model_copy(update={"name": "../../etc/x y"}), Path("/data"), None, {}, None).slot
+    slot = run_dir.run_location(odd.model_copy(update={"name": "../../etc/x y"}), Path("/data"), None, {}, None).slot
     assert "/" not in slot
     assert not slot.startswith(".")
 
@@ -529,5 +529,5 @@ def test_a_scan_of_unchanged_data_still_knows_what_could_not_be_listed(tmp_path)
     """Else a build makes a split of the folder, of which no sample can be read."""
     refused = [("locked", "folder cannot be read: permission denied")]
     new = replace(listing(), root=tmp_path, refused=refused, alone="a.zarr")
-    found = as_before(past(), new).state.listing
+    found = reuse_all(past(), new).state.listing
     assert (found.root, found.refused, found.alone) == (tmp_path, refused, "a.zarr")

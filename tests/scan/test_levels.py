@@ -49,12 +49,12 @@ def why(run):
 def reads(in_tmp, monkeypatch):
     """The names that are read from HDF5 files, in this process."""
     from datacheck.scan import measuring, worker
-    from datacheck.workers.parallel import Outcome
+    from datacheck.workers.parallel import TaskResult
 
     names = []
     real = _Hdf5.read
     monkeypatch.setattr(_Hdf5, "read", lambda self, name: names.append(name) or real(self, name))
-    here = lambda function, tasks, **options: (Outcome(t, [worker.measure_items(t, lambda i: None)]) for t in tasks)  # noqa: E731
+    here = lambda function, tasks, **options: (TaskResult(t, [worker.measure_items(t, lambda i: None)]) for t in tasks)  # noqa: E731
     monkeypatch.setattr(measuring, "ordered_map", here)
     return names
 

@@ -9,7 +9,7 @@ import pytest
 from datacheck.errors import UsageError
 from datacheck.infer.draft import draft
 from datacheck.scan import scan, suggest
-from datacheck.scan.run import listed
+from datacheck.scan.run import list_dataset
 from datacheck.schema.load import parse_schema
 from datacheck.sources import matches
 from datacheck.testing.synth import write
@@ -71,7 +71,7 @@ def test_every_schema_that_is_offered_for_other_names_can_be_extended_so(tmp_pat
     line = re.search(r"\{datacheck: .*\}", message)[0]
     names = re.search(r"NAME is (.*)\)", message) or re.search(r"extends: (\w+)", message)
     for name in names[1].split(" or "):
-        assert matches(parse_schema(line.replace("NAME", name)), listed(tmp_path)) == 1
+        assert matches(parse_schema(line.replace("NAME", name)), list_dataset(tmp_path)) == 1
 
 
 def test_files_without_a_header_are_not_said_to_be_of_a_layout(tmp_path):
@@ -131,7 +131,7 @@ def test_of_a_large_folder_some_names_decide(tmp_path, monkeypatch):
     touched(tmp_path, *(f"x/{i:04}.hdf5" for i in range(95)), "y.txt")
     seen = []
     monkeypatch.setattr(suggest, "PurePosixPath", lambda path: seen.append(path) or PurePosixPath(path))
-    assert 'files: "**/*.hdf5"' in suggest.advice(tmp_path, listed(tmp_path))[0]
+    assert 'files: "**/*.hdf5"' in suggest.advice(tmp_path, list_dataset(tmp_path))[0]
     assert seen[: len(seen) // 2] == seen[len(seen) // 2 :] == [f"x/{i:04}.hdf5" for i in range(0, 95, 9)]  # 96 // 10
 
 

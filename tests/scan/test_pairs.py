@@ -7,11 +7,11 @@ import pytest
 
 from datacheck.errors import UsageError
 from datacheck.model.finding import Failure, Verdict
-from datacheck.rules.base import Case
-from datacheck.rules.engine import MOST_PAIRS, judge, second_read
+from datacheck.rules.base import RuleContext
+from datacheck.rules.engine import MOST_PAIRS, judge, with_pairs
 from datacheck.rules.selection import choose_rules
 from datacheck.scan import Request, pairs, run_scan
-from datacheck.scan.measuring import Job
+from datacheck.scan.measuring import ScanJob
 from datacheck.scan.pairs import Rereader, compare_items
 from datacheck.schema.model import FieldSpec
 from datacheck.sources.base import Item
@@ -64,7 +64,7 @@ def here(monkeypatch):
     def ordered_map(function, tasks, **_):
         del function
         for task in tasks:
-            yield pairs.Outcome(task, [compare_items(task, lambda place: None)])
+            yield pairs.TaskResult(task, [compare_items(task, lambda place: None)])
 
     monkeypatch.setattr(pairs, "ordered_map", ordered_map)
 
@@ -73,7 +73,7 @@ def test_pairs_are_read_again_and_judged(files, known, monkeypatch):
     here(monkeypatch)
     schema = make_schema({"x": {"role": "value"}})
     table = make_table([f"{n}.npy" for n in range(4)], x__max=[5.0, 5.5, 9.0, 9.5])
-    second = Rereader(Job(schema, files, {}, []), lambda: items(files))
+    second = Rereader(ScanJob(schema, files, {}, []), lambda: items(files))
     found = judge(table, schema, choose_rules(schema, {"DC900": PAIR}), second=second)
     assert [f.rows.tolist() for f in found.findings] == [[1, 3]]
 
@@ -83,8 +83,8 @@ def test_a_sample_that_cannot_be_read_again_is_no_number(files, known, monkeypat
     (files / "2.npy").write_bytes(b"gone")
     schema = make_schema({"x": {"role": "value"}})
     rows = make_table([f"{n}.npy" for n in range(4)]).rows(np.arange(4), "x")
-    case = Case(schema, "x", FieldSpec(role="value"), {"limit": 2.0})
-    found = second_read(PAIR, case, "", rows, Rereader(Job(schema, files, {}, []), lambda: items(files)[:3])).pairs
+    case = RuleContext(schema, "x", FieldSpec(role="value"), {"limit": 2.0})
+    found = with_pairs(PAIR, case, "", rows, Rereader(ScanJob(schema, files, {}, []), lambda: items(files)[:3])).pairs
     np.testing.assert_array_equal(found.of("apart"), [1.0, np.nan, np.nan])
     np.testing.assert_array_equal(found.of("unknown"), [np.nan] * 3)
 
@@ -103,9 +103,9 @@ def test_a_file_is_opened_once_for_all_its_pairs_of_a_batch(files, known, monkey
     here(monkeypatch)
     schema = make_schema({"x": {"role": "value"}})
     table = make_table([f"{n}.npy" for n in range(4)])
-    case = Case(schema, "x", FieldSpec(role="value"), {"limit": 2.0})
+    case = RuleContext(schema, "x", FieldSpec(role="value"), {"limit": 2.0})
     wanted = np.array([[0, 3], [0, 1], [3, 0], [2, 3]])
-    reader = Rereader(Job(schema, files, {}, []), lambda: items(files))
+    reader = Rereader(ScanJob(schema, files, {}, []), lambda: items(files))
     values = reader(PAIR, case, "", table.rows(np.arange(4), "x"), wanted)
     assert values["apart"].tolist() == [9.0, 1.0, 9.0, 1.0]
     assert sorted(opened) == ["0.npy", "1.npy", "2.npy", "3.npy"]
@@ -115,7 +115,7 @@ def test_batches_are_bounded_by_the_bytes_of_their_samples(files, monkeypatch):
     monkeypatch.setattr(pairs, "TASK_BYTES", 250)
     table = make_table([f"{n}.npy" for n in range(4)])
     table.nbytes = np.full(4, 100)
-    reader = Rereader(Job(make_schema(), files, {}, []), lambda: items(files))
+    reader = Rereader(ScanJob(make_schema(), files, {}, []), lambda: items(files))
     wanted = np.array([[0, 1], [1, 2], [2, 3]])
     batches = list(reader._batches(table.rows(np.arange(4)), wanted))
     assert [[pair["number"] for pair in batch] for batch in batches] == [[0], [1], [2]]
@@ -133,7 +133,7 @@ def test_a_comparison_that_raises_is_a_crash_of_its_rule(files, monkeypatch):
     here(monkeypatch)
     schema = make_schema({"x": {"role": "value"}})
     table = make_table([f"{n}.npy" for n in range(4)], x__max=[5.0, 5.5, 9.0, 9.5])
-    second = Rereader(Job(schema, files, {}, []), lambda: items(files))
+    second = Rereader(ScanJob(schema, files, {}, []), lambda: items(files))
     found = judge(table, schema, choose_rules(schema, {"DC900": rule}), second=second)
     assert found.verdicts[0].verdict is Verdict.CRASH
     assert "oops" in found.crashes[0]["traceback"]
@@ -147,7 +147,7 @@ def test_no_more_pairs_are_read_than_a_rule_may_name():
         seen.append(len(wanted))
         return {}
 
-    second_read(many, Case(make_schema(), "x", FieldSpec(), {}), "", make_table(["a"]).rows(np.arange(1)), read)
+    with_pairs(many, RuleContext(make_schema(), "x", FieldSpec(), {}), "", make_table(["a"]).rows(np.arange(1)), read)
     assert seen == [MOST_PAIRS]
 
 
@@ -155,7 +155,7 @@ def test_pairs_outside_the_rows_are_refused():
     wrong = make_rule(pairs=lambda rows, case: np.array([[0, 1]]), compare=distance)
     rows = make_table(["a"]).rows(np.arange(1))
     with pytest.raises(ValueError, match="of 1 rows"):
-        second_read(wrong, Case(make_schema(), "x", FieldSpec(), {}), "", rows, lambda *_: {})
+        with_pairs(wrong, RuleContext(make_schema(), "x", FieldSpec(), {}), "", rows, lambda *_: {})
 
 
 # ------------------------------------------------------------------------------------------- reference
@@ -168,7 +168,7 @@ def compared(rows, case):
 
 
 def test_a_rule_that_compares_does_not_apply_without_a_reference():
-    rule = make_rule(judge=compared, compares=True, per="sample")
+    rule = make_rule(judge=compared, needs_reference=True, per="sample")
     schema = make_schema()
     found = judge(make_table(["a"]), schema, choose_rules(schema, {"DC900": rule}))
     assert (found.verdicts[0].verdict, found.verdicts[0].why) == (Verdict.NOT_APPLICABLE, "no --reference given")
@@ -176,14 +176,14 @@ def test_a_rule_that_compares_does_not_apply_without_a_reference():
 
 def test_the_reference_is_the_same_split_and_field():
     schema = make_schema({"x": {}})
-    rule = make_rule(judge=compared, compares=True)
+    rule = make_rule(judge=compared, needs_reference=True)
     table = make_table(["a", "b", "c"], splits=["t", "t", "v"], x__max=[1, 2, 3])
     before = make_table(["a", "c", "d", "e"], splits=["t", "v", "t", "t"], status=[0, 0, 1, 0], x__max=[1, 2, 3, None])
     found = judge(table, schema, choose_rules(schema, {"DC900": rule}), reference=before)
     assert [(f.split, f.rows.tolist(), f.message) for f in found.findings] == [
         ("t", [1], "1 before."), ("v", [], "1 before."),
     ]  # fmt: skip
-    every = make_rule(judge=compared, compares=True, span="all", per="sample", sees="all")
+    every = make_rule(judge=compared, needs_reference=True, span="all", per="sample", sees="all")
     found = judge(table, schema, choose_rules(schema, {"DC900": every}), reference=before)
     assert [(f.rows.tolist(), f.message) for f in found.findings] == [([1], "4 before.")]
 

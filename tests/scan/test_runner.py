@@ -428,7 +428,7 @@ def test_a_full_disk_leaves_nothing_half_written(data, monkeypatch):
 
     def full(path, parts, **options):
         if path.name == "valid.json":
-            raise fsops.refused(OSError(28, "No space left on device"), path)
+            raise fsops.as_storage_error(OSError(28, "No space left on device"), path)
         real(path, parts, **options)
 
     monkeypatch.setattr(fsops, "write_file", full)

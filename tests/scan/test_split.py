@@ -15,48 +15,48 @@ SHARES = {"train": 0.8, "val": 0.1, "test": 0.1}
 
 def grouped(sizes):
     names = [f"g{i:04d}" for i, size in enumerate(sizes) for _ in range(size)]
-    return names, split.joined(make_table([f"k{i:05d}" for i in range(len(names))]), names)
+    return names, split.merged_units(make_table([f"k{i:05d}" for i in range(len(names))]), names)
 
 
 @settings(deadline=None, max_examples=20)
 @given(st.lists(st.integers(1, 5), min_size=60, max_size=80), st.integers(0, 5), st.randoms())
 def test_groups_stay_whole_and_order_does_not_matter(sizes, seed, random):
     names, unit = grouped(sizes)
-    found = split.assigned(names, unit, SHARES, seed)
+    found = split.assign_splits(names, unit, SHARES, seed)
     by_name = {}
     for name, where in zip(names, found, strict=True):
         assert by_name.setdefault(name, where) == where
     order = list(range(len(names)))
     random.shuffle(order)
-    again = split.assigned([names[i] for i in order], unit[order], SHARES, seed)
+    again = split.assign_splits([names[i] for i in order], unit[order], SHARES, seed)
     assert [found[i] for i in order] == again
 
 
 def test_shares_are_met_and_a_new_group_moves_few():
     names, unit = grouped([5] * 400)
-    found = split.assigned(names, unit, SHARES, 0)
+    found = split.assign_splits(names, unit, SHARES, 0)
     assert [found.count(s) for s in SHARES] == [1600, 200, 200]
     more, units = grouped([5] * 404)
-    after = split.assigned(more, units, SHARES, 0)
+    after = split.assign_splits(more, units, SHARES, 0)
     moved = {name for name, a, b in zip(names, found, after[:2000], strict=True) if a != b}
     assert len(moved) <= 8  # one percent more groups, two boundaries
-    assert split.assigned(names, unit, SHARES, 1) != found
+    assert split.assign_splits(names, unit, SHARES, 1) != found
 
 
 def test_a_split_that_would_be_empty_is_refused():
     names, unit = grouped([50, 2, 2])
     with pytest.raises(UsageError, match="would be empty: 3 groups, the largest with 50 of 54"):
-        split.assigned(names, unit, SHARES, 0)
-    assert set(split.assigned(names, unit, {"train": 1.0, "val": 0.0}, 0)) == {"train"}
+        split.assign_splits(names, unit, SHARES, 0)
+    assert set(split.assign_splits(names, unit, {"train": 1.0, "val": 0.0}, 0)) == {"train"}
 
 
 def test_groups_that_share_a_copy_are_one():
     table = make_table(list("abcdef"))
     table.columns[":content"] = Measured(np.array([1, 2, 2, 3, 3, 0]), np.array([True] * 5 + [False]))
-    unit = split.joined(table, ["g0", "g1", "g2", "g2", "g3", "g4"])
+    unit = split.merged_units(table, ["g0", "g1", "g2", "g2", "g3", "g4"])
     assert unit.tolist() == [0, 1, 1, 1, 1, 5 - 1]
     table.columns[":content"] = Measured(np.zeros(6, int), np.zeros(6, bool))
-    assert split.joined(table, list("uvwxyz")).tolist() == list(range(6))
+    assert split.merged_units(table, list("uvwxyz")).tolist() == list(range(6))
 
 
 def test_keys_come_from_columns_and_file_patterns():
@@ -79,11 +79,11 @@ def test_lines_have_the_form_of_the_lists():
     files, lists = "{split:train|val}/{seq}/{frame}.npy", "{split}.txt"  # noqa: RUF027
     table = make_table(["train/a/0.npy", "val/b/7.npy"])
     listed = make_schema(samples={"files": files, "list": lists})
-    assert split.lines(table, listed) == ["a/0", "b/7"]
-    assert split.lines(table, make_schema(samples={"files": files})) == table.keys
-    assert split.lines(table, None) == table.keys
+    assert split.list_lines(table, listed) == ["a/0", "b/7"]
+    assert split.list_lines(table, make_schema(samples={"files": files})) == table.keys
+    assert split.list_lines(table, None) == table.keys
     named = make_schema(samples={"files": files, "list": {"train": "a.txt", "val": "b.txt"}})
-    assert split.lines(table, named) == ["a/0", "b/7"]
+    assert split.list_lines(table, named) == ["a/0", "b/7"]
 
 
 def test_lists_are_never_overwritten(tmp_path):

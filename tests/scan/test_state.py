@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.model.table import Note, Texts
-from datacheck.scan.previous_runs import Past, Slots, last_finished, read_state, state_bytes
+from datacheck.scan.previous_runs import PreviousRun, Slots, last_finished, read_state, state_bytes
 from datacheck.scan.samples import codes_digest, table_bytes
-from datacheck.sources.listing import Listing, carried
+from datacheck.sources.listing import Listing, carried_digests
 from datacheck.sources.roots import NOT_WHOLE, Entries, Entry
 from tests.scan.conftest import make_table
 
@@ -45,7 +45,7 @@ def test_a_run_comes_back_from_its_files(tmp_path_factory, found, data):
     companions = {i: (paths[i], *paths[:1]) for i in range(len(paths)) if data.draw(st.booleans())}
     splits = [data.draw(st.sampled_from(["", "train", "ä"])) for _ in paths]
     note = Note("DC105", "k\ney", "because", missing=True, split="train", about={"kind": "x"})
-    past = Past(
+    past = PreviousRun(
         Listing(Path("/data"), entries, [("a", "why")], {"more": Path("/more")}), "key",
         Slots(paths, splits, companions),
         make_table(paths), ["u"], NOW, [{"version": "1"}], [note], compared=True, unclaimed=paths[1:], whole=True,
@@ -69,7 +69,7 @@ def test_a_run_comes_back_from_its_files(tmp_path_factory, found, data):
 
 @pytest.mark.parametrize("name", ["listing.npz", "samples.parquet", "result.json"])
 def test_a_damaged_run_and_one_of_an_older_version_count_as_none(tmp_path, name):
-    past = Past(Listing(Path("/d"), Entries.of([])), "k", Slots([], [], {}), make_table(""))
+    past = PreviousRun(Listing(Path("/d"), Entries.of([])), "k", Slots([], [], {}), make_table(""))
     for number in (1, 2):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -98,7 +98,7 @@ def test_only_what_has_not_changed_and_is_settled_keeps_its_digest():
         [Entry(p, 1, 10**10, 1, 1, 10**11, digest * 32) for p, digest in (("a", "1"), ("b", "2"), ("c", "3"))]
     )
     new = Entries.of([Entry("a", 1, 10**10, 1, 1, 0), Entry("b", 2, 10**10, 1, 1, 0), Entry("d", 1, 10**10, 1, 1, 0)])
-    found = carried(Listing(Path("/d"), new), Listing(Path("/d"), old))
+    found = carried_digests(Listing(Path("/d"), new), Listing(Path("/d"), old))
     assert found.tolist() == [b"1" * 32, b"", b""]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from datacheck.infer.draft import draft, together
+from datacheck.infer.draft import draft, group_files
 from datacheck.scan import Request, run_scan
 from datacheck.schema.load import parse_schema
 from datacheck.schema.patterns import parse
@@ -236,13 +236,13 @@ def test_a_file_of_many_samples_is_no_part_of_one(tmp_path):
     ],
 )
 def test_frames_views_splits_and_single_files_are_no_parts(paths):
-    assert together(paths) == []
+    assert group_files(paths) == []
 
 
 @pytest.mark.parametrize("folder", ["da{ta} [1]", "a*b", "x\\y", "v1.0", "ü n"])
 @pytest.mark.parametrize("layout", ["{0}/{1}_{2}", "{0}/{2}/{1}_v1.0", "{2}/{0}/{1}", "{1}/{0}.{2}"])
 def test_patterns_of_parts_name_each_file_of_each_sample(folder, layout):
-    found = together([layout.format(folder, i, part) + ".npy" for i in range(5) for part in ("vert", "label")])
+    found = group_files([layout.format(folder, i, part) + ".npy" for i in range(5) for part in ("vert", "label")])
     assert len(found) == 2
     main, other = (parse(part.pattern, "") for part in found)
     assert sorted(other.fill(main.match(path)) for path in found[0].paths) == list(found[1].paths)
@@ -250,17 +250,17 @@ def test_patterns_of_parts_name_each_file_of_each_sample(folder, layout):
 
 @pytest.mark.parametrize("part", ["la*bel", "l{1}", "la\\bel", "{id}"])
 def test_parts_that_no_pattern_can_name_are_none(part):
-    assert together([f"{i}/{name}.npy" for i in range(5) for name in ("vert", part)]) == []
-    assert together([f"{name}/{i}.npy" for i in range(5) for name in ("vert", part)]) == []
+    assert group_files([f"{i}/{name}.npy" for i in range(5) for name in ("vert", part)]) == []
+    assert group_files([f"{name}/{i}.npy" for i in range(5) for name in ("vert", part)]) == []
 
 
 @pytest.mark.parametrize("path", ["@vert/{}.npy", "@x/{}/vert.npy"])
 def test_files_that_are_called_as_those_of_another_root_are_no_parts(path):
-    assert together([path.format(i).replace("vert", part) for i in range(5) for part in ("vert", "label")]) == []
+    assert group_files([path.format(i).replace("vert", part) for i in range(5) for part in ("vert", "label")]) == []
 
 
 def test_parts_at_several_depths_are_none():
-    assert together([f"{at}/{n}.npy" for at in ("a/1", "a/2", "b/c/3") for n in ("vert", "label")]) == []
+    assert group_files([f"{at}/{n}.npy" for at in ("a/1", "a/2", "b/c/3") for n in ("vert", "label")]) == []
 
 
 @given(
@@ -272,7 +272,7 @@ def test_parts_at_several_depths_are_none():
 )
 def test_every_part_has_one_file_of_every_sample(samples, parts, layout):
     paths = sorted(layout.format(sample, part) for sample in samples for part in parts)
-    found = together(paths)
+    found = group_files(paths)
     assert sorted(path for part in found for path in part.paths) == paths
     assert [len(part.paths) for part in found] == [len(samples)] * len(parts)
     assert all(path.endswith(part.ending) for part in found for path in part.paths)

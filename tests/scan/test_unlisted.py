@@ -7,7 +7,7 @@ import pytest
 
 from datacheck.model.table import Measured, concatenate
 from datacheck.scan import Request, run_scan, unlisted
-from datacheck.scan.unlisted import Kept, Room
+from datacheck.scan.unlisted import BoundedTables, MemoryLimit
 from datacheck.schema.load import parse_schema
 from tests.scan.conftest import make_schema, make_table
 
@@ -31,7 +31,7 @@ def fields(kept):
 def test_the_first_64_fields_by_name_are_kept_and_listed_ones_always():
     names = [f"f{number:03d}" for number in range(70)]
     for parts in ((names[::2], names[1::2]), (names[1::2], names[::2])):
-        kept = Kept(SCHEMA, [rows(1, x=3, **dict.fromkeys(part, 3)) for part in parts])
+        kept = BoundedTables(SCHEMA, [rows(1, x=3, **dict.fromkeys(part, 3)) for part in parts])
         assert fields(kept) == [*names[:64], "x"]
         assert kept.holds("f063")
         assert not kept.holds("f064")
@@ -42,9 +42,9 @@ def test_a_wide_field_of_one_file_counts_for_the_rows_of_all(monkeypatch, most):
     # Of a, each row takes 8 * 2 + 1 and 8 + 1 bytes: of 101 rows 2,626. Of b it takes 8 * 64 + 1 and 8 + 1: 52,722.
     tables = [rows(50, a=2, x=4), rows(50, a=1, c=1), rows(1, b=64)]
     for room, left in ((2_625, ["x"]), (2_626, ["a", "x"]), (55_347, ["a", "x"]), (55_348, ["a", "b", "x"])):
-        monkeypatch.setattr(unlisted, "UNLISTED", Room(room, 0, 1 << 40, 64))
+        monkeypatch.setattr(unlisted, "UNLISTED", MemoryLimit(room, 0, 1 << 40, 64))
         for order in itertools.permutations(tables):
-            kept = Kept(SCHEMA)
+            kept = BoundedTables(SCHEMA)
             for table in order:
                 kept.add(table)
                 if not most:
@@ -67,15 +67,15 @@ def test_wide_columns_of_a_listed_field_are_kept_as_far_as_memory_allows():
     for rows, left in ((3_837, ["x:highs", "x:lows", "x:max"]), (3_838, ["x:left_out", "x:max"])):
         parts = wide(1_000, "a", 1_000), wide(rows - 1_000, "b", 1_000)
         for order in itertools.permutations(parts):
-            tables = Kept(SCHEMA, order).tables()
+            tables = BoundedTables(SCHEMA, order).tables()
             assert {name for table in tables for name in table.columns} == set(left)
-    few = Kept(SCHEMA, [wide(5_000, "a", 64)]).tables()
+    few = BoundedTables(SCHEMA, [wide(5_000, "a", 64)]).tables()
     assert set(few[0].columns) == {"x:highs", "x:lows", "x:max"}
 
 
 def kept_alone(*tables):
     """Return what is kept of some rows and then of these and others, as of a child's, or of an earlier scan."""
-    return Kept(SCHEMA, [concatenate(Kept(SCHEMA, [table]).tables()) for table in tables])
+    return BoundedTables(SCHEMA, [concatenate(BoundedTables(SCHEMA, [table]).tables()) for table in tables])
 
 
 def test_rows_that_lack_wide_columns_count_as_if_they_held_them():
@@ -89,7 +89,7 @@ def test_rows_that_lack_wide_columns_count_as_if_they_held_them():
 
 def test_rows_that_lack_unlisted_fields_let_no_other_rows_keep_them(monkeypatch):
     """One child has both, and room for one; another has the second alone, which would be judged by its rows alone."""
-    monkeypatch.setattr(unlisted, "UNLISTED", Room(30 * 26 + 10 * 50, 0, 1 << 40, 64))
+    monkeypatch.setattr(unlisted, "UNLISTED", MemoryLimit(30 * 26 + 10 * 50, 0, 1 << 40, 64))
     for order in itertools.permutations([rows(30, a=2, b=5), rows(10, b=5)]):
         assert fields(kept_alone(*order)) == ["a"]
         assert kept_alone(*order).named({"a", "b"}) == {"a", "b (not read)"}
@@ -97,19 +97,19 @@ def test_rows_that_lack_unlisted_fields_let_no_other_rows_keep_them(monkeypatch)
 
 def test_rows_of_an_earlier_scan_lack_wide_columns_where_they_fit_now():
     """Two samples of them and two new ones would be judged by the new ones alone."""
-    before = concatenate(Kept(SCHEMA, [wide(5_000, "a", 1_000)]).tables())
-    assert Kept(SCHEMA, [before.take(np.arange(2)), wide(2, "b", 1_000)]).lack()
-    assert Kept(SCHEMA, [before.take(np.arange(2))]).lack()
-    assert not Kept(SCHEMA, [before, wide(2, "b", 1_000)]).lack()
-    assert not Kept(SCHEMA, [wide(2, "b", 1_000)]).lack()
-    many = concatenate(Kept(SCHEMA, [rows(2, **{f"f{number:03}": 1 for number in range(65)})]).tables())
-    assert not Kept(SCHEMA, [many]).lack()
-    assert Kept(SCHEMA, [many]).lack(partly=True)
-    assert not Kept(SCHEMA, [rows(2, a=1)]).lack(partly=True)
+    before = concatenate(BoundedTables(SCHEMA, [wide(5_000, "a", 1_000)]).tables())
+    assert BoundedTables(SCHEMA, [before.take(np.arange(2)), wide(2, "b", 1_000)]).lack()
+    assert BoundedTables(SCHEMA, [before.take(np.arange(2))]).lack()
+    assert not BoundedTables(SCHEMA, [before, wide(2, "b", 1_000)]).lack()
+    assert not BoundedTables(SCHEMA, [wide(2, "b", 1_000)]).lack()
+    many = concatenate(BoundedTables(SCHEMA, [rows(2, **{f"f{number:03}": 1 for number in range(65)})]).tables())
+    assert not BoundedTables(SCHEMA, [many]).lack()
+    assert BoundedTables(SCHEMA, [many]).lack(partly=True)
+    assert not BoundedTables(SCHEMA, [rows(2, a=1)]).lack(partly=True)
 
 
 def test_a_later_scan_of_fewer_wide_episodes_judges_as_a_first_one_does(tmp_path, monkeypatch):
-    monkeypatch.setattr(unlisted, "WIDE", Room(2 * 100 * 18 * 10, 0, 1 << 40, 64))  # for ten of them
+    monkeypatch.setattr(unlisted, "WIDE", MemoryLimit(2 * 100 * 18 * 10, 0, 1 << 40, 64))  # for ten of them
     rng = np.random.default_rng(0)
 
     def write(number):

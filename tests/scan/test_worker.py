@@ -5,7 +5,7 @@ import pytest
 import zarr
 
 from datacheck.model.table import CHECKED, UNREADABLE, Table, concatenate
-from datacheck.runtime.beneath import Folder
+from datacheck.runtime.beneath import ConfinedFolder
 from datacheck.runtime.hashing import digest_file
 from datacheck.scan import worker
 from datacheck.scan.worker import known_measures, measure_items
@@ -67,14 +67,14 @@ def test_a_file_that_vanished_since_it_was_listed_is_an_unreadable_row(folder):
 
 
 def test_a_file_that_may_not_be_opened_is_an_unreadable_row(folder, monkeypatch):
-    real = Folder.open
+    real = ConfinedFolder.open
 
     def refuse(self, path, **options):
         if path == "b.npy":
             raise PermissionError(13, "Permission denied", path)
         return real(self, path, **options)
 
-    monkeypatch.setattr(Folder, "open", refuse)
+    monkeypatch.setattr(ConfinedFolder, "open", refuse)
     worker._digest.cache_clear()
     payload, table, _ = run(folder, "a.npy", "b.npy")
     assert table.status.tolist() == [CHECKED, UNREADABLE]

@@ -40,7 +40,7 @@ def here(tmp_path, monkeypatch):
 
 
 def place(output=None):
-    return run_dir.place_of(parse_schema(SCHEMA), Path("data"), None, {}, output)
+    return run_dir.run_location(parse_schema(SCHEMA), Path("data"), None, {}, output)
 
 
 def journal():

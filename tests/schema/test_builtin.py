@@ -8,7 +8,7 @@ import pytest
 
 from datacheck.errors import UsageError
 from datacheck.schema.grammar import CENTRES, FRAMES, ROLES, SKELETONS, UNITS
-from datacheck.schema.load import builtin, choose_schema, dump_schema, load_schema, parse_schema, shipped
+from datacheck.schema.load import builtin, builtin_folder, choose_schema, dump_schema, load_schema, parse_schema
 from datacheck.schema.model import (
     DuplicatesSpec,
     EpisodeSpec,
@@ -184,7 +184,7 @@ def test_the_chosen_schema_reads_every_file_that_is_a_sample(layout, tmp_path):
 
 @pytest.mark.parametrize("name", builtin())
 def test_a_built_in_schema_loads_is_short_and_says_what_it_is(name):
-    text = (shipped("schemas") / f"{name}.yaml").read_text(encoding="utf-8")
+    text = (builtin_folder("schemas") / f"{name}.yaml").read_text(encoding="utf-8")
     assert text.startswith("# ")
     assert len([line for line in text.splitlines() if line and not line.startswith("#")]) <= 30
     schema = load_schema(name)
@@ -196,7 +196,7 @@ def test_a_built_in_schema_loads_is_short_and_says_what_it_is(name):
 
 @pytest.mark.parametrize("name", builtin())
 def test_a_number_that_decides_has_its_reason_beside_it(name):
-    lines = (shipped("schemas") / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    lines = (builtin_folder("schemas") / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
     deciding = [
         line for line in lines if re.search(r"\b(size|distance|range|min_points|max_idle|length): -?[\d.]", line)
     ]
@@ -368,15 +368,15 @@ def _blocks(folder):
 
 
 def test_every_example_of_the_readme_loads_or_stands_in_the_file_it_names():
-    whole = [block for block in _blocks(shipped("schemas")) if block.startswith("datacheck: 1\n")]
-    taken = [block for block in _blocks(shipped("schemas")) if block.startswith("# from ")]
+    whole = [block for block in _blocks(builtin_folder("schemas")) if block.startswith("datacheck: 1\n")]
+    taken = [block for block in _blocks(builtin_folder("schemas")) if block.startswith("# from ")]
     assert len(whole) >= 2
-    assert len(whole) + len(taken) == len(_blocks(shipped("schemas")))
+    assert len(whole) + len(taken) == len(_blocks(builtin_folder("schemas")))
     for block in whole:
         parse_schema(block)
     for block in taken:
         first, _, lines = block.partition("\n")
-        assert lines in (shipped("schemas") / first.removeprefix("# from ")).read_text(encoding="utf-8"), first
+        assert lines in (builtin_folder("schemas") / first.removeprefix("# from ")).read_text(encoding="utf-8"), first
 
 
 def test_every_example_of_the_page_about_importers_loads(repository):
@@ -403,7 +403,7 @@ def _keys(model):
 
 
 def test_every_key_word_and_step_of_the_language_is_in_the_readme():
-    text = (shipped("schemas") / "README.md").read_text(encoding="utf-8")
+    text = (builtin_folder("schemas") / "README.md").read_text(encoding="utf-8")
     words = [*_keys(Schema), *ROLES, *UNITS, *FRAMES, *CENTRES, *SKELETONS, *builtin(), "extends"]
     words += ["clip", "voxel", "drop_classes", "min_points", "captions", "line", "row"]
     assert [word for word in dict.fromkeys(words) if f"`{word}`" not in text] == []

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from datacheck.errors import SchemaError, StorageError, UsageError
 from datacheck.schema import load
-from datacheck.schema.load import choose_schema, load_schema, parse_schema, read_yaml, shipped
+from datacheck.schema.load import builtin_folder, choose_schema, load_schema, parse_schema, read_yaml
 
 FOUR_LINES = """\
 datacheck: 1
@@ -291,7 +291,7 @@ def test_a_file_of_data_is_refused_by_its_size(tmp_path):
 def test_an_installation_without_schemas_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(load, "__file__", str(tmp_path / "datacheck" / "schema" / "load.py"))
     with pytest.raises(StorageError, match=r"the built-in schemas are missing\. Install datacheck again"):
-        shipped("schemas")
+        builtin_folder("schemas")
 
 
 def test_the_wheel_s_schemas_come_before_the_checkout_s(tmp_path, monkeypatch):
@@ -300,11 +300,11 @@ def test_the_wheel_s_schemas_come_before_the_checkout_s(tmp_path, monkeypatch):
     (tmp_path / "schemas").mkdir()
     (tmp_path / "schemas" / "a.yaml").write_text("")
     monkeypatch.setattr(load, "__file__", str(package / "schema" / "load.py"))
-    assert shipped("schemas") == tmp_path / "schemas"
+    assert builtin_folder("schemas") == tmp_path / "schemas"
     (package / "schemas").mkdir()
-    assert shipped("schemas") == tmp_path / "schemas"  # an empty folder is no installation
+    assert builtin_folder("schemas") == tmp_path / "schemas"  # an empty folder is no installation
     (package / "schemas" / "b.yaml").write_text("")
-    assert shipped("schemas") == package / "schemas"
+    assert builtin_folder("schemas") == package / "schemas"
 
 
 # ------------------------------------------------------------------------------------------------ extends

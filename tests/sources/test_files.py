@@ -359,13 +359,15 @@ def test_a_file_of_another_size_than_listed_is_a_format_error(tmp_path):
 
 
 def test_a_file_that_is_read_whole_is_opened_once_and_its_digest_is_known(tmp_path, monkeypatch):
-    from datacheck.runtime.beneath import Folder
+    from datacheck.runtime.beneath import ConfinedFolder
     from datacheck.runtime.hashing import digest_file
 
     np.save(tmp_path / "a.npy", np.zeros(3))
     source, (item,) = reading(tmp_path, schema("*.npy", {"x": {}}))
-    opened, real = [], Folder.open
-    monkeypatch.setattr(Folder, "open", lambda self, path, **how: opened.append(path) or real(self, path, **how))
+    opened, real = [], ConfinedFolder.open
+    monkeypatch.setattr(
+        ConfinedFolder, "open", lambda self, path, **how: opened.append(path) or real(self, path, **how)
+    )
     assert len(list(source.read(item))) == 1
     assert opened == ["a.npy"]
     monkeypatch.undo()

@@ -11,7 +11,7 @@ import pytest
 import xxhash
 
 from datacheck.errors import StorageError, UsageError
-from datacheck.runtime.beneath import clamped
+from datacheck.runtime.beneath import clamp_stamp
 from datacheck.sources import file_digests
 from datacheck.sources.listing import list_files, stat_entry
 from datacheck.sources.roots import Roots
@@ -45,7 +45,7 @@ def timeless(monkeypatch):
 
 
 def test_numbers_that_no_column_holds_are_its_first_or_its_last():
-    assert clamped((5, -(2**63) - 1, 2**63, -(2**63))) == (5, -(2**63), 2**63 - 1, -(2**63))
+    assert clamp_stamp((5, -(2**63) - 1, 2**63, -(2**63))) == (5, -(2**63), 2**63 - 1, -(2**63))
 
 
 def test_times_before_1677_are_the_same_to_who_lists_and_to_who_reads(tmp_path, timeless):

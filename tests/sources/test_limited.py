@@ -11,7 +11,7 @@ from datacheck.infer.profile import inner_groups, look
 from datacheck.preview.reading import draw_items, read_joints
 from datacheck.repro.sample_digests import digest_items
 from datacheck.repro.values import compare_files, compare_items
-from datacheck.runtime.beneath import File, Folder
+from datacheck.runtime.beneath import ConfinedFolder, File
 from datacheck.schema.load import parse_schema
 from datacheck.sources import indexes
 from datacheck.sources.lerobot import read_meta
@@ -129,4 +129,4 @@ def test_a_table_of_far_more_episodes_than_its_bytes_can_hold_is_refused(tmp_pat
     pq.write_table(pa.table(dict.fromkeys(names, zeros)), file, compression="zstd", row_group_size=300_000)
     assert 16 * file.stat().st_size < 262_144
     with pytest.raises(FormatError, match="300,000"):
-        read_meta(File(Folder(str(tmp_path)), ""))
+        read_meta(File(ConfinedFolder(str(tmp_path)), ""))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from datacheck.errors import FormatError, StorageError, UsageError
 from datacheck.repro import manifest
 from datacheck.sources import listing
-from datacheck.sources.listing import Listing, carried, digest_entry, list_files, locate, stat_entry, target
+from datacheck.sources.listing import Listing, carried_digests, digest_entry, list_files, locate, stat_entry, target
 from datacheck.sources.roots import Entries, Entry
 
 
@@ -250,7 +250,7 @@ def entry(**changes) -> Entry:
 
 def kept(old: Entry, new: Entry) -> str | None:
     before, now = (Listing(Path("/data"), Entries.of([entry])) for entry in (old, new))
-    return now.with_digests(carried(now, before)).entries[0].digest
+    return now.with_digests(carried_digests(now, before)).entries[0].digest
 
 
 def test_a_digest_is_carried_when_nothing_changed():
@@ -376,9 +376,9 @@ def test_no_file_behind_links_is_looked_at_for_each_of_them(tmp_path, monkeypatc
 
 
 def test_a_store_behind_a_link_that_is_followed_again_is_told_once(tmp_path, monkeypatch):
-    listing = [f"s{i:02}" for i in range(20)]
+    stores = [f"s{i:02}" for i in range(20)]
     write(tmp_path, *(f"big/{i}" for i in range(100)))
-    write(tmp_path, "store/a/zarr.json", *(f"store/a/{store}/zarr.json" for store in listing))
+    write(tmp_path, "store/a/zarr.json", *(f"store/a/{store}/zarr.json" for store in stores))
     (tmp_path / "data").mkdir()
     (tmp_path / "data/a").symlink_to("../store/a")
     (tmp_path / "data/b").symlink_to("../big")

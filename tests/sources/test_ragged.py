@@ -85,9 +85,11 @@ def test_large_stores_are_read_in_slices(tmp_path, monkeypatch):
     monkeypatch.setattr(row_slices, "BLOCK_BYTES", 300)
     from datacheck.formats import zarr_store
 
-    read, asked = zarr_store._Store.read_rows, []
+    read, asked = zarr_store._ZarrStore.read_rows, []
     monkeypatch.setattr(
-        zarr_store._Store, "read_rows", lambda self, name, a, b: asked.append((name, a, b)) or read(self, name, a, b)
+        zarr_store._ZarrStore,
+        "read_rows",
+        lambda self, name, a, b: asked.append((name, a, b)) or read(self, name, a, b),
     )
     blocks = list(open_source(schema(REPLAY, FIELDS), tmp_path).read(Item("replay.zarr")))
     assert [len(b) for b in blocks] == [2, 1]

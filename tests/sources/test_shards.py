@@ -23,7 +23,7 @@ from datacheck.scan import Request, run_scan, scan
 from datacheck.schema.load import load_schema
 from datacheck.schema.model import Schema
 from datacheck.sources import Item, indexes, list_files, open_source, plan_work, with_indexes
-from datacheck.workers.parallel import Death, Outcome
+from datacheck.workers.parallel import Death, TaskResult
 from tests.formats.reading import CORPUS
 from tests.sources.schemas import every, schema
 
@@ -360,7 +360,7 @@ def test_an_index_that_names_very_many_absent_files_is_told_in_part(mds, monkeyp
 @pytest.mark.parametrize("mds", ["plain"], indirect=True)
 def test_an_index_on_which_its_reader_dies_is_told(mds, monkeypatch):
     folder, _ = mds
-    outcome = Outcome({}, deaths=[Death({"path": "index.json"}, "needs more than 1 byte of memory")])
+    outcome = TaskResult({}, deaths=[Death({"path": "index.json"}, "needs more than 1 byte of memory")])
     monkeypatch.setattr(indexes, "ordered_map", lambda *_, **__: [outcome])
     listing, spec = list_files(folder), load_schema("mds")
     (note,) = with_indexes(plan_work(spec, listing), spec, listing).notes

@@ -12,7 +12,7 @@ from datacheck.formats import hdf5, limits
 from datacheck.formats.base import open_container
 from datacheck.model.sample import Peeked
 from datacheck.model.table import Table
-from datacheck.rules.measurement import Bench
+from datacheck.rules.measurement import MeasurementRunner
 from datacheck.rules.measures import finite, form, numbers, unlisted_fields
 from datacheck.sources import Item, open_source
 from datacheck.sources.fields import FieldMap
@@ -85,10 +85,10 @@ def test_a_file_that_is_a_sample_gives_them_too(tmp_path):
 def test_they_are_measured_and_no_part_of_the_sample(demos):
     spec = schema(DEMOS, LISTED)
     _, (block,) = blocks(demos, spec)
-    bench = Bench(spec, [finite, form, numbers])
+    bench = MeasurementRunner(spec, [finite, form, numbers])
     listed, others = bench.parted(block)
     assert (sorted(listed.fields), sorted(others.fields)) == (["actions", "obs/picture"], ["obs/eef_pos"])
-    columns = bench.measure(listed) | bench.measure_others(others)
+    columns = bench.measure(listed) | bench.measure_unlisted(others)
     assert columns["obs/eef_pos:max"].values.tolist() == [[0, 0, 0], [1, 1, 1]]
     assert columns["*:nonfinite"].values.tolist() == [0, 0]
     assert unlisted_fields(Table(columns=columns), spec) == ["obs/eef_pos"]

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as npst
 from datacheck.errors import FormatError
 from datacheck.model.sample import Container
 from datacheck.schema.model import FieldSpec
-from datacheck.sources.values import plain, read_value, weigh
+from datacheck.sources.values import plain, read_value, value_bytes
 
 ANY = FieldSpec()
 
@@ -126,9 +126,9 @@ def test_any_array_is_taken_or_refused(array):
 
 
 def test_weights_are_close_to_what_values_take():
-    assert weigh(np.zeros((3, 4), np.float32)) == 48
-    assert weigh("abcd") == 4
-    assert 100 < weigh([{"role": "user", "content": "x" * 100}]) < 150
+    assert value_bytes(np.zeros((3, 4), np.float32)) == 48
+    assert value_bytes("abcd") == 4
+    assert 100 < value_bytes([{"role": "user", "content": "x" * 100}]) < 150
 
 
 @pytest.mark.parametrize(

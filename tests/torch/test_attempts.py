@@ -19,7 +19,7 @@ from datacheck.errors import BudgetExceededError, UsageError
 from datacheck.model.sample import ArraySpec
 from datacheck.torch import Budget, CachedDataset, InvalidSample
 from datacheck.torch.order import pack
-from datacheck.torch.resampling import Attempts, Failure, Items
+from datacheck.torch.resampling import Attempts, Items, SampleFailure
 from tests.cache.make import make_cache
 
 COUNT = 40
@@ -270,7 +270,7 @@ def test_an_exceeded_budget_of_workers_stops_the_loop(path):
 
 def count_up(budget, times):
     for _ in range(times):
-        budget.fail(Failure(0, 1, 2, f"worker {os.getpid() % 2}"), 3, 10)
+        budget.fail(SampleFailure(0, 1, 2, f"worker {os.getpid() % 2}"), 3, 10)
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
@@ -318,7 +318,7 @@ def test_a_pickled_budget_starts_anew(path):
 def test_reasons_are_bounded_and_may_be_any_text():
     budget = Budget(1, run=10**9)
     for i in range(50):
-        budget.fail(Failure(0, i, i, f"{i} ü" * 60), 0, 100)
+        budget.fail(SampleFailure(0, i, i, f"{i} ü" * 60), 0, 100)
     assert len(budget.reasons) == 32
     assert budget.reasons["other reasons"] == 50 - 31
     assert all(len(reason.encode()) <= 120 for reason in budget.reasons)

@@ -14,7 +14,7 @@ from datacheck.cache import layout
 from datacheck.errors import UsageError
 from datacheck.model.sample import ArraySpec
 from datacheck.torch import CachedDataset
-from datacheck.torch.collate import Batch, Ragged, collate_pad, collate_ragged
+from datacheck.torch.collate import Batch, RaggedColumn, collate_pad, collate_ragged
 from tests.cache.make import make_cache
 
 
@@ -22,7 +22,7 @@ def batch():
     return Batch(
         {
             "x": torch.arange(12.0).reshape(4, 3),
-            "p": Ragged(torch.arange(8), [2, 4, 6, 8]),
+            "p": RaggedColumn(torch.arange(8), [2, 4, 6, 8]),
             "t": ["a", "b", "c", "d"],
         },
         4,

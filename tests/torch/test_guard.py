@@ -22,7 +22,7 @@ from datacheck.rules.selection import served
 from datacheck.schema.load import load_schema, parse_schema
 from datacheck.testing import synth
 from datacheck.torch import CachedDataset, CachedLoader, Windows, collate_pad, collate_ragged, guard
-from datacheck.torch.contract import Judge, _key
+from datacheck.torch.contract import BatchJudge, _sample_key
 from tests.cache.make import make_cache
 from tests.rules import harness
 from tests.rules.test_examples import sections
@@ -185,7 +185,7 @@ def pages():
 def test_a_batch_is_judged_as_a_scan_judges_samples():
     told = set()
     for code, schema, pieces, block in pages():
-        judge = Judge(schema, None, "")
+        judge = BatchJudge(schema, None, "")
         found, table = harness.scan(sections(catalogue()[code].doc)[block])
         place = {piece.key: i for i, piece in enumerate(pieces)}
         judged = {choice.rule.code for choice in judge._choices}
@@ -204,7 +204,7 @@ def test_a_batch_is_judged_as_a_scan_judges_samples():
 def test_what_a_scan_calls_good_is_good_in_batches_of_three():
     for code, schema, pieces, block in pages():
         if block == "Good::":
-            judge = Judge(schema, None, "")
+            judge = BatchJudge(schema, None, "")
             parts = [pieces[i : i + 3] for i in range(0, min(len(pieces), 30), 3)]
             assert [judge([dict(piece.fields) for piece in part]) for part in parts] == [[]] * len(parts), code
 
@@ -390,7 +390,7 @@ def test_a_cached_dataset_is_judged_in_every_mode(tmp_path):
 def test_of_a_long_id_faults_repeat_a_beginning(as_array):
     """Each fault says eight ids, on all ranks."""
     name = "q" * 300_000
-    key = _key(np.array(name) if as_array else name, 3)
+    key = _sample_key(np.array(name) if as_array else name, 3)
     assert key.startswith("qqq")
     assert len(key.encode()) <= 200
-    assert _key("a", 3) == "a"
+    assert _sample_key("a", 3) == "a"

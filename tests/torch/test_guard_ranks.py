@@ -70,7 +70,7 @@ def over_budget(rank, world):
 def judge_fails(rank, world):
     guarded = guard([next(iter(batches(rows(3))))], SCHEMA)
     if rank == 3:
-        guarded._judge.finds_none = lambda batch: 1 / 0
+        guarded._judge.has_no_samples = lambda batch: 1 / 0
     return sum(1 for _ in guarded)
 
 

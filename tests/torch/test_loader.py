@@ -483,7 +483,7 @@ def test_kept_memory_is_bounded_whatever_is_asked_for_first():
 
 def test_one_slow_batch_among_quick_ones_is_remembered(monkeypatch):
     monkeypatch.setattr(module, "QUICK", 0.25)
-    pace, found = module._Pace(16), []
+    pace, found = module._TaskSize(16), []
     for seconds in [0.0] * 6 + [90.0] + [module.QUICK / 2] * 80:
         pace.took(seconds * pace.together, pace.together)
         found.append(pace.together)

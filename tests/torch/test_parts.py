@@ -42,7 +42,7 @@ def path(tmp_path):
 @pytest.fixture
 def used(monkeypatch):
     """Have every batch copied in parts, of three threads at most; say which parts were copied by which threads."""
-    said, real = [], prefetch.in_parts
+    said, real = [], prefetch.parallel_copy
     monkeypatch.setattr(prefetch, "_PART", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     monkeypatch.setattr(prefetch, "usable_cpus", lambda: 4)  # however many this machine has
@@ -54,7 +54,7 @@ def used(monkeypatch):
 
         real(told, count, size, apart=apart)
 
-    monkeypatch.setattr("datacheck.torch.dataset.in_parts", in_parts)
+    monkeypatch.setattr("datacheck.torch.dataset.parallel_copy", in_parts)
     return said
 
 
@@ -148,13 +148,13 @@ def test_workers_and_threads_copy_alone(path, used, monkeypatch):
 def test_small_batches_are_copied_in_one_part(path, monkeypatch):
     said = []
     monkeypatch.setattr(prefetch, "threads_here", lambda: 4)
-    prefetch.in_parts(lambda *span: said.append(span), 64, (1 << 25) - 1)
+    prefetch.parallel_copy(lambda *span: said.append(span), 64, (1 << 25) - 1)
     assert said == [(0, 64)]
-    prefetch.in_parts(lambda *span: said.append(span), 64, 1 << 25)
+    prefetch.parallel_copy(lambda *span: said.append(span), 64, 1 << 25)
     assert sorted(said[1:]) == [(0, 32), (32, 64)]
     said.clear()
-    prefetch.in_parts(lambda *span: said.append(span), 3, 1 << 40)
+    prefetch.parallel_copy(lambda *span: said.append(span), 3, 1 << 40)
     assert sorted(said) == [(0, 1), (1, 2), (2, 3)]
     said.clear()
-    prefetch.in_parts(lambda *span: said.append(span), 64, 1 << 25, apart=False)
+    prefetch.parallel_copy(lambda *span: said.append(span), 64, 1 << 25, apart=False)
     assert said == [(0, 64)]

@@ -204,7 +204,7 @@ def test_a_batch_parses_no_steps_again(caches, monkeypatch):
     dataset = CachedDataset(caches[0], windows=Windows(delta_indices={"action": [-1, 0], "step": [0, 2]}))
     first = dataset[[1, 2]]["step"].tolist()
     parsed = []
-    monkeypatch.setattr("datacheck.cache.windows._whole", lambda what, step: parsed.append(what) or step)
+    monkeypatch.setattr("datacheck.cache.windows._check_whole", lambda what, step: parsed.append(what) or step)
     assert dataset[[1, 2]]["step"].tolist() == first == [[2, 4], [3, 5]]
     assert parsed == []
     with pytest.raises(ValueError, match="read-only"):

@@ -10,7 +10,7 @@ import pytest
 
 from datacheck.errors import UsageError
 from datacheck.model.sample import ArraySpec, Origin, Piece, stack
-from datacheck.plugins import find_in, resolve
+from datacheck.plugins import add_module_folders, resolve
 from datacheck.transforms import bind, run, step
 
 SPECS = {"x": ArraySpec("float32", (3,), "P")}
@@ -160,12 +160,12 @@ def test_two_pipelines_may_have_modules_of_one_name(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "own_steps.py").write_text(f"def f(sample):\n    return {name!r}\n")
-    find_in([])  # what a test before this one built
+    add_module_folders([])  # what a test before this one built
     before = list(sys.path)
     for name in ("one", "two", "one"):
-        find_in([str(tmp_path / name)])
+        add_module_folders([str(tmp_path / name)])
         assert resolve("own_steps:f")(None) == name
-    find_in([])
+    add_module_folders([])
     assert sys.path == before
     with pytest.raises(UsageError, match="own_steps"):
         resolve("own_steps:f")
@@ -184,10 +184,10 @@ def test_modules_are_forgotten_while_another_thread_imports(tmp_path, monkeypatc
         (tmp_path / name).mkdir()
         (tmp_path / name / "own_steps.py").write_text(f"def f(sample):\n    return {name!r}\n")
     monkeypatch.setattr(sys, "modules", dict(sys.modules) | {"importing": Importing()})
-    find_in([str(tmp_path / "one")])
-    find_in([str(tmp_path / "two")])
+    add_module_folders([str(tmp_path / "one")])
+    add_module_folders([str(tmp_path / "two")])
     assert resolve("own_steps:f")(None) == "two"
-    find_in([])
+    add_module_folders([])
 
 
 @pytest.mark.parametrize(("spec", "served"), [({}, ["k0", "k2"]), ({"finite": False}, ["k0", "k1", "k2"])])

@@ -294,9 +294,9 @@ def test_of_fields_of_one_vector_every_sample_is_changed(entry, factors):
 
 
 def test_the_fields_of_which_a_step_changes_a_part_are_known():
-    assert step({"camera": {"fields": ["xyz", "root"], "to": "opencv"}}).in_part == ("xyz", "root")
-    assert step({"scale": {"fields": ["root"], "to": "mm", "columns": [0, 2]}}).in_part == ("root",)
-    assert step({"scale": {"fields": ["root"], "to": "mm"}}).in_part == ()
+    assert step({"camera": {"fields": ["xyz", "root"], "to": "opencv"}}).partly_changed_fields == ("xyz", "root")
+    assert step({"scale": {"fields": ["root"], "to": "mm", "columns": [0, 2]}}).partly_changed_fields == ("root",)
+    assert step({"scale": {"fields": ["root"], "to": "mm"}}).partly_changed_fields == ()
 
 
 def test_camera_is_its_own_inverse_and_knows_the_frame():

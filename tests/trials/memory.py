@@ -12,11 +12,11 @@ from datacheck.model.finding import Verdict
 from datacheck.model.sample import Piece, Sample, stack
 from datacheck.model.table import CHECKED, Note, Rows, Table, concatenate
 from datacheck.rules import rules_for
-from datacheck.rules.base import Case, Rule
-from datacheck.rules.engine import Judged, judge
-from datacheck.rules.measurement import Bench
+from datacheck.rules.base import Rule, RuleContext
+from datacheck.rules.engine import RuleResults, judge
+from datacheck.rules.measurement import MeasurementRunner
 from datacheck.rules.selection import choose_rules, measures_of
-from datacheck.scan.pairs import gathered
+from datacheck.scan.pairs import value_columns
 from datacheck.schema.model import Schema
 
 Array = np.ndarray[Any, Any]
@@ -33,7 +33,7 @@ def measure_pieces(schema: Schema, pieces: Sequence[tuple[str, Piece]]) -> Table
     Raises:
         DatacheckError: a measurement failed.
     """
-    bench = Bench(schema, measures_of(choose_rules(schema, rules_for(schema))))
+    bench = MeasurementRunner(schema, measures_of(choose_rules(schema, rules_for(schema))))
     tables = []
     for split in sorted({split for split, _ in pieces}):
         for block in stack([piece for s, piece in pieces if s == split], split):
@@ -56,19 +56,19 @@ class Reader:
     def __init__(self, pieces: Sequence[tuple[str, Piece]]) -> None:
         self._samples = {(split, p.key): Sample(p.key, p.fields, p.origin) for split, p in pieces}
 
-    def __call__(self, rule: Rule, case: Case, split: str, rows: Rows, pairs: Array) -> dict[str, Array]:
+    def __call__(self, rule: Rule, case: RuleContext, split: str, rows: Rows, pairs: Array) -> dict[str, Array]:
         """Return what `Rule.compare` says of each pair."""
         del split
         assert rule.compare is not None
         both = [self._samples[slot] for slot in zip(rows.splits, rows.keys, strict=True)]
         told = [(n, rule.compare(both[a], both[b], case)) for n, (a, b) in enumerate(pairs.tolist())]
-        return gathered(len(pairs), iter(told))
+        return value_columns(len(pairs), iter(told))
 
 
 def scan_pieces(
     schema: Schema, pieces: Sequence[tuple[str, Piece]], notes: Sequence[Note] = (), *,
     reference: Sequence[tuple[str, Piece]] | None = None,
-) -> Judged:  # fmt: skip
+) -> RuleResults:  # fmt: skip
     """Return what the whole catalogue says of samples in memory, as the deepest scan would.
 
     Args:

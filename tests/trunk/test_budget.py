@@ -8,15 +8,25 @@ from pathlib import Path
 import pytest
 
 from datacheck.errors import FormatError
-from datacheck.formats.limits import foreign
+from datacheck.formats.limits import wrap_errors
 from datacheck.workers import budget, parallel
-from datacheck.workers.budget import ALIKE, BRIEF, FIRST, LOST_S, OFFENCES_S, WHOLE, Budget, Offenders, usable_memory
+from datacheck.workers.budget import (
+    ALIKE,
+    BRIEF,
+    FIRST,
+    LOST_S,
+    OFFENCES_S,
+    WHOLE,
+    FailureHistory,
+    ItemBudget,
+    usable_memory,
+)
 from datacheck.workers.child import Child, Death, Limits
 from datacheck.workers.parallel import run_task
 
 HERE = "tests.trunk.test_budget:work"
-SMALL = Budget(64 << 20, 1.5, 1e9)
-LARGE = Budget(512 << 20, 1.5, 1e9)
+SMALL = ItemBudget(64 << 20, 1.5, 1e9)
+LARGE = ItemBudget(512 << 20, 1.5, 1e9)
 
 
 def work(task, beat):
@@ -31,7 +41,7 @@ def work(task, beat):
         if item["path"].startswith("greedy"):
             bytearray(item["takes"])
         if item["path"].startswith("wrapped"):
-            with foreign("a library"):
+            with wrap_errors("a library"):
                 bytearray(item["takes"])
         while item["path"].startswith("busy"):
             beat(place)  # signs of life are no excuse
@@ -90,7 +100,7 @@ def test_an_item_that_is_busy_for_too_long_is_named_though_it_gives_signs_of_lif
 
 
 def test_items_that_look_like_offenders_are_not_tried_again():
-    offenders = Offenders()
+    offenders = FailureHistory()
     for number in range(ALIKE):
         offenders.failed(item(f"{number}.npz"), "memory", 0.0)
     outcome = run([item("greedy_1.npz", takes=1 << 30), item("greedy_2.npz", takes=60 << 20), item("c.npz")], offenders)
@@ -104,7 +114,7 @@ def test_items_that_look_like_offenders_are_not_tried_again():
     ("other", "kind"), [(item("a.npy"), "memory"), (item("a.npz", nbytes=1 << 20), "memory"), (item("a.npz"), "busy")]
 )
 def test_offenders_of_another_kind_or_size_do_not_count(other, kind):
-    offenders = Offenders()
+    offenders = FailureHistory()
     for _ in range(ALIKE):
         offenders.failed(item("0.npz"), "memory", 0.0)
     assert offenders.refused(item("1.npz"), "memory")
@@ -112,7 +122,7 @@ def test_offenders_of_another_kind_or_size_do_not_count(other, kind):
 
 
 def test_when_a_minute_went_into_offenders_none_is_tried_again():
-    offenders = Offenders(workers=2)
+    offenders = FailureHistory(workers=2)
     offenders.failed(item("0.npz"), "memory", 2 * OFFENCES_S - 1)
     assert offenders.refused(item("1.tar"), "busy") == ""
     offenders.failed(item("0.npz"), "memory", 1)
@@ -122,7 +132,7 @@ def test_when_a_minute_went_into_offenders_none_is_tried_again():
 def test_when_ten_minutes_went_into_tries_that_ended_by_a_limit_first_tries_are_brief(monkeypatch):
     """24 files of a minute each and of slightly different kinds held a scan for hours."""
     monkeypatch.setattr(budget, "BRIEF", BRIEF)
-    offenders = Offenders(workers=2)
+    offenders = FailureHistory(workers=2)
     offenders.lost("killed", 2 * LOST_S)
     offenders.lost("silent", 2 * LOST_S - 1)
     assert offenders.budget(item("a.npy")).seconds(0) == SMALL.seconds(0)
@@ -133,7 +143,7 @@ def test_when_ten_minutes_went_into_tries_that_ended_by_a_limit_first_tries_are_
 
 
 def test_every_try_that_ends_by_a_limit_counts():
-    offenders = Offenders()
+    offenders = FailureHistory()
     lost = []
     offenders.lost = lambda kind, seconds: lost.append(seconds)
     run([item("a"), item("busy"), item("b")], offenders)
@@ -149,7 +159,7 @@ def test_links_to_a_file_that_ended_by_a_limit_are_not_tried(kind):
     with contextlib.closing(Child(Limits())) as child:
         asked, child.run = child.run, lambda function, task: tries.append(len(task["items"])) or asked(function, task)
         task = {"items": [item(name, takes=1 << 30) for name in [*names, "good"]]}
-        outcome = run_task(child, HERE, task, Offenders(same=lambda said: said["path"].partition("_")[0]))
+        outcome = run_task(child, HERE, task, FailureHistory(same=lambda said: said["path"].partition("_")[0]))
     assert done(outcome) == ["good"]
     first, *others = sorted(outcome.deaths, key=lambda death: names.index(death.item["path"]))
     assert len(tries) == 4  # all, the first by itself twice, the good one
@@ -158,7 +168,7 @@ def test_links_to_a_file_that_ended_by_a_limit_are_not_tried(kind):
 
 
 def test_a_link_to_a_file_that_may_be_tried_without_a_tokenizer_is():
-    same = Offenders(same=lambda said: said["path"].partition("_")[0])
+    same = FailureHistory(same=lambda said: said["path"].partition("_")[0])
     task = {"items": [item(f"greedy_{number}", takes=1 << 30) for number in range(3)], "without": {"spared": True}}
     with contextlib.closing(Child(Limits())) as child:
         outcome = run_task(child, HERE, task, same)
@@ -219,7 +229,7 @@ def test_no_item_is_blamed_for_what_others_before_it_took(kind):
         def close(self):
             """A new process begins with the next run."""
 
-    offenders = Offenders()
+    offenders = FailureHistory()
     offenders.failed(item("other.h5"), kind, 1e6)  # no time is left for second tries
     names = [f"{number}.json" for number in range(300)]
     outcome = run_task(Fake(), "any", {"items": [item(name) for name in names]}, offenders)
@@ -261,13 +271,13 @@ def test_the_memory_of_a_control_group_counts(monkeypatch):
 
 
 def test_a_library_without_memory_is_damage_only_where_no_budget_is_in_force():
-    with pytest.raises(FormatError, match="a library: no room"), foreign("a library"):
+    with pytest.raises(FormatError, match="a library: no room"), wrap_errors("a library"):
         raise MemoryError("no room")
     budget.BY_SIZE = True
     try:
-        with pytest.raises(MemoryError), foreign("a library"):
+        with pytest.raises(MemoryError), wrap_errors("a library"):
             raise RuntimeError("malloc of size 4096 failed")
-        with pytest.raises(FormatError), foreign("a library"):
+        with pytest.raises(FormatError), wrap_errors("a library"):
             raise RuntimeError("bad magic number")
     finally:
         budget.BY_SIZE = False

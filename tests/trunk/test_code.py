@@ -9,7 +9,7 @@ import pytest
 import xxhash
 
 from datacheck.errors import UsageError
-from datacheck.transforms.custom import code_of
+from datacheck.transforms.custom import code_digests
 
 
 def digest(path):
@@ -38,14 +38,14 @@ def test_modules_beside_it_count_over_any_number_of_steps(code):
         ct_c="h = 1\n",
         ct_unused="",
     )
-    assert code_of("ct_a") == {name: digest(place / f"{name}.py") for name in ("ct_a", "ct_b", "ct_c")}
+    assert code_digests("ct_a") == {name: digest(place / f"{name}.py") for name in ("ct_a", "ct_b", "ct_c")}
 
 
 def test_an_edit_anywhere_below_changes_it_and_the_place_does_not(code, tmp_path, monkeypatch):
     place = code(ct_d="import ct_e\n", ct_e="x = 1\n")
-    before = code_of("ct_d")
+    before = code_digests("ct_d")
     (place / "ct_e.py").write_text("x = 2\n")
-    after = code_of("ct_d")
+    after = code_digests("ct_d")
     assert (before["ct_d"], before["ct_e"] != after["ct_e"]) == (after["ct_d"], True)
     assert str(tmp_path) not in str(after)
 
@@ -58,14 +58,14 @@ def test_packages_are_followed_by_absolute_and_relative_imports(code, tmp_path):
     (place / "inner/__init__.py").write_text("")
     (place / "inner/second.py").write_text("from .. import third\nx = 1\n")
     (place / "third.py").write_text("import ctp.missing_here\n")
-    found = code_of("ctp.first")
+    found = code_digests("ctp.first")
     assert set(found) == {"ctp", "ctp.first", "ctp.inner", "ctp.inner.second", "ctp.third"}
     assert found["ctp.third"] == digest(place / "third.py")
 
 
 def test_other_distributions_count_by_their_version(code):
     code(ct_g="import numpy.linalg\nfrom scipy_that_is_not_there import x\nimport pytest as p\nimport datacheck\n")
-    found = code_of("ct_g")
+    found = code_digests("ct_g")
     assert found["numpy"] == f"numpy {importlib.metadata.version('numpy')}"
     assert found["pytest"] == f"pytest {importlib.metadata.version('pytest')}"
     assert found["scipy_that_is_not_there"] == "absent"
@@ -74,7 +74,7 @@ def test_other_distributions_count_by_their_version(code):
 
 def test_modules_that_import_one_another_end(code):
     place = code(ct_h="import ct_i\n", ct_i="import ct_h\n")
-    assert set(code_of("ct_h")) == {"ct_h", "ct_i"}
+    assert set(code_digests("ct_h")) == {"ct_h", "ct_i"}
     shutil.rmtree(place / "__pycache__", ignore_errors=True)
 
 
@@ -85,23 +85,23 @@ def test_a_compiled_module_beside_it_counts_by_its_file(code, tmp_path):
     place.mkdir()
     (place / "__init__.py").write_text("from . import _xxhash\n")
     shutil.copy(original.locate(), place / original.name)
-    assert code_of("ctx")["ctx._xxhash"] == digest(place / original.name)
+    assert code_digests("ctx")["ctx._xxhash"] == digest(place / original.name)
 
 
 def test_a_module_of_an_installed_package_does_not_take_its_neighbours_along():
-    found = code_of("xxhash")
+    found = code_digests("xxhash")
     assert "numpy" not in found
     assert {name.partition(".")[0] for name in found} == {"xxhash"}
 
 
 def test_a_module_without_a_file_is_refused():
     with pytest.raises(UsageError, match="source file is not found"):
-        code_of("ct_nowhere")
+        code_digests("ct_nowhere")
     with pytest.raises(UsageError, match="source file is not found"):
-        code_of("sys")
+        code_digests("sys")
 
 
 def test_a_neighbour_that_is_no_python_is_refused(code):
     code(ct_k="import ct_l\n", ct_l="def (:\n")
     with pytest.raises(UsageError, match=r"ct_l\.py: is no Python"):
-        code_of("ct_k")
+        code_digests("ct_k")

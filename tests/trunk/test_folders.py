@@ -64,14 +64,14 @@ def test_what_is_not_ours_stays_and_is_named(tmp_path, outside):
 
 def test_an_open_folder_is_emptied_under_whatever_name(tmp_path, outside):
     tree(tmp_path / "tree")
-    with folders.opened(tmp_path / "tree") as held:
+    with folders.open_folder(tmp_path / "tree") as held:
         (tmp_path / "tree").rename(tmp_path / "moved")
         (tmp_path / "tree").symlink_to(outside)
         assert folders.empty(tmp_path / "tree", held, keep="file") == []
     assert files(tmp_path / "moved") == ["file"]
     assert files(outside) == ["deep/file", "file"]
     with pytest.raises(NotADirectoryError):
-        folders.opened(tmp_path / "tree").__enter__()
+        folders.open_folder(tmp_path / "tree").__enter__()
 
 
 def test_folders_that_are_nested_deeper_than_any_of_ours_are_told(tmp_path):

@@ -298,7 +298,7 @@ def test_a_lock_lives_as_long_as_its_process_and_its_hold(tmp_path):
     ("code", "hint"), [(errno.EIO, "Check the disk"), (errno.EROFS, "for writing"), (errno.EACCES, "permissions")]
 )
 def test_a_refusal_says_what_to_do(code, hint):
-    said = str(fsops.refused(OSError(code, os.strerror(code)), "a/b"))
+    said = str(fsops.as_storage_error(OSError(code, os.strerror(code)), "a/b"))
     assert said.startswith(f"a/b: {os.strerror(code).lower()}. ")
     assert hint in said
 

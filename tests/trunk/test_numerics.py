@@ -65,26 +65,26 @@ CHANGES = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_one_bit_in_one_operation_is_told_by_name(monkeypatch, name):
-    planned = numerics.measured()
-    numerics.agree(planned)
+    planned = numerics.numeric_environment()
+    numerics.check_same(planned)
     change, expected = CHANGES[name]
     monkeypatch.setattr(np, name, change(getattr(np, name)))
     numerics._computed.cache_clear()
-    here = numerics.measured()
+    here = numerics.numeric_environment()
     assert {what for what in planned if here[what] != planned[what]} == expected
     with pytest.raises(StorageError) as caught:
-        numerics.agree(planned)
+        numerics.check_same(planned)
     assert f"the worker on {socket.gethostname()} " in str(caught.value)
     assert f"other results of: {', '.join(sorted(expected))}." in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["datacheck", "NumPy", "Python", "byte order"])
 def test_another_version_is_told_with_both(name):
-    planned = numerics.measured() | {name: "0.0.1"}
+    planned = numerics.numeric_environment() | {name: "0.0.1"}
     with pytest.raises(StorageError, match=rf"has {name} \S+ instead of 0.0.1\. It made nothing"):
-        numerics.agree(planned)
+        numerics.check_same(planned)
 
 
 def test_what_only_one_of_them_computes_differs():
     with pytest.raises(StorageError, match="other results of: cosines"):
-        numerics.agree(numerics.measured() | {"cosines": "0"})
+        numerics.check_same(numerics.numeric_environment() | {"cosines": "0"})

@@ -23,7 +23,7 @@ from datacheck.runtime.machine import usable_cpus
 from datacheck.workers import child as child_module
 from datacheck.workers import parallel
 from datacheck.workers.budget import WHOLE
-from datacheck.workers.child import PARSER, _room, file_bytes
+from datacheck.workers.child import PARSER, _answer_limits, file_bytes
 from datacheck.workers.parallel import Child, Limits, _result, ordered_map, run_task
 from datacheck.workers.wire import answers, decode, encode, int64, text
 
@@ -247,9 +247,9 @@ def test_an_answer_that_takes_too_much_memory_is_not_read(monkeypatch, code, sai
 
 
 def test_large_files_may_have_large_answers():
-    small, large = (_room({"items": [{"path": "a", "nbytes": nbytes}]}) for nbytes in (10, 1 << 30))
-    part = _room({"items": [{"path": "a", "nbytes": 1 << 40, "part": [0, 1 << 30, 0]}]})
-    assert large == part == _room({"items": ["a"], "nbytes": 1 << 30})
+    small, large = (_answer_limits({"items": [{"path": "a", "nbytes": nbytes}]}) for nbytes in (10, 1 << 30))
+    part = _answer_limits({"items": [{"path": "a", "nbytes": 1 << 40, "part": [0, 1 << 30, 0]}]})
+    assert large == part == _answer_limits({"items": ["a"], "nbytes": 1 << 30})
     assert all(much >= 1 << 30 for much in large)
     assert small.text < 33 << 20
 
@@ -644,7 +644,7 @@ def test_an_error_in_a_series_ends_the_map():
 def test_a_dask_worker_does_a_series_in_one_child():
     tasks = [{"items": ["a"]}, {"items": ["segfault"]}, {"items": ["b"]}, {"items": ["c"]}]
     outcomes = parallel._on_worker(WORK, tasks, Limits(), PARSER, "run 1")
-    parallel._HERE.child.close()
+    parallel._THREAD_STATE.child.close()
     assert [done(o) for o in outcomes] == [["a"], [], ["b"], ["c"]]
     assert [len(o.deaths) for o in outcomes] == [0, 1, 0, 0]
     assert outcomes[2].payloads[0]["pid"] == outcomes[3].payloads[0]["pid"] != outcomes[0].payloads[0]["pid"]
@@ -828,14 +828,14 @@ def test_an_item_that_an_idle_weak_machine_takes_again_is_tried_again(monkeypatc
 
     def result(client, worker, told):
         if worker == "healthy":
-            return [parallel.Outcome({}, payloads=[["a"]], worker=worker)]
-        return [parallel.Outcome({}, deaths=[parallel.Death("a", "killed", machine=True)], worker=worker)]
+            return [parallel.TaskResult({}, payloads=[["a"]], worker=worker)]
+        return [parallel.TaskResult({}, deaths=[parallel.Death("a", "killed", machine=True)], worker=worker)]
 
     monkeypatch.setattr(parallel, "_threads", lambda client: {"healthy": 1, "weak": 1})
     monkeypatch.setattr(parallel, "_submit", lambda *_, **how: next(left))
     monkeypatch.setattr(parallel, "_result", result)
     (first,) = result(None, "weak", None)
-    found = parallel._elsewhere(None, list, first, None)
+    found = parallel._retry_elsewhere(None, list, first, None)
     healthy = "healthy" in ways
     assert (found.payloads, len(found.deaths)) == ([["a"]] if healthy else [], 0 if healthy else 1)
 
@@ -846,7 +846,7 @@ def test_a_child_that_gets_no_processor_is_not_silent(monkeypatch):
     monkeypatch.setattr(child_module, "_waited", lambda pid: next(waits))
     now = [100.0]
     monkeypatch.setattr(child_module.time, "monotonic", lambda: now[0])
-    watch = child_module.Watch(lambda: (0, 1, -1), lambda item: WHOLE, os.getpid(), {"items": ["a"]}, 1.0, 1.0)
+    watch = child_module.Watchdog(lambda: (0, 1, -1), lambda item: WHOLE, os.getpid(), {"items": ["a"]}, 1.0, 1.0)
     now[0] += 10  # of these it has waited for nine and a half
     watch.look()
     now[0] += 1

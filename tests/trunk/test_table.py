@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.model.row_keys import Numbered
+from datacheck.model.row_keys import NumberedKeys
 from datacheck.model.table import Measured, Table, Texts, concatenate
 from datacheck.workers.wire import decode, encode
 
@@ -143,7 +143,7 @@ def test_every_table_is_what_is_sent_for_one(keys):
     one = table(keys, **{"x:m": np.arange(count), "x:wide": np.ones((count, 64)), "x:t": np.array(keys, object)})
     one.nbytes = np.full(count, 2**62)
     assert Table.is_wire(as_sent(one.as_wire()))
-    one.keys = one.files = Numbered.of("a", range(count))
+    one.keys = one.files = NumberedKeys.of("a", range(count))
     assert Table.is_wire(as_sent(one.as_wire()))
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck.model.voxel_grid import cells, deciding, finals, lasts, occupied, representatives
+from datacheck.model.voxel_grid import are_last, cells, deciding_rows, last_rows, occupied, representatives
 
 
 def plain(points, edge):
@@ -32,7 +32,7 @@ def test_what_decides_holds_the_first_and_enough_of_each_owner(points, edge, eno
     first = np.array([next((row for row, o in enumerate(owner) if o == who), -1) for who in (1, 2, 3)])
     size = np.array([(owner == who).sum() for who in (1, 2, 3)])
     every = representatives(points, edge)
-    some = deciding(points, edge, owner, size, first, enough)
+    some = deciding_rows(points, edge, owner, size, first, enough)
     assert set(some.tolist()) <= set(every.tolist())
     assert (np.diff(some) > 0).all()
     for who in (1, 2, 3):
@@ -57,15 +57,15 @@ def test_no_points_have_no_voxels():
 @given(st.lists(st.integers(-3, 3) | st.integers(-(1 << 63), (1 << 63) - 1), max_size=60))
 def test_each_row_is_told_the_last_row_with_its_key(keys):
     last = [len(keys) - 1 - keys[::-1].index(key) for key in keys]
-    assert lasts(np.array(keys, dtype=np.int64)).tolist() == last
-    assert finals(np.array(keys, dtype=np.int64)).tolist() == [i == row for i, row in enumerate(last)]
+    assert last_rows(np.array(keys, dtype=np.int64)).tolist() == last
+    assert are_last(np.array(keys, dtype=np.int64)).tolist() == [i == row for i, row in enumerate(last)]
 
 
 def test_keys_made_to_share_a_slot_are_told_apart_all_the_same():
     same_top_bits = np.arange(500, dtype=np.uint64) * np.uint64(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
     keys = np.concatenate([same_top_bits, same_top_bits[::-1]])
-    assert lasts(keys).tolist() == [*range(999, 499, -1), *range(500, 1000)]
-    assert finals(keys).tolist() == [False] * 500 + [True] * 500
+    assert last_rows(keys).tolist() == [*range(999, 499, -1), *range(500, 1000)]
+    assert are_last(keys).tolist() == [False] * 500 + [True] * 500
 
 
 def test_keys_that_share_every_slot_are_sorted(monkeypatch):
@@ -74,8 +74,8 @@ def test_keys_that_share_every_slot_are_sorted(monkeypatch):
     monkeypatch.setattr(voxel_grid, "_ODD", (np.uint64(0),) * 3)
     keys = np.random.default_rng(0).integers(0, 40, 300)
     last = [int(np.flatnonzero(keys == key)[-1]) for key in keys]
-    assert lasts(keys).tolist() == last
-    assert finals(keys).tolist() == [i == row for i, row in enumerate(last)]
+    assert last_rows(keys).tolist() == last
+    assert are_last(keys).tolist() == [i == row for i, row in enumerate(last)]
 
 
 def sorted_cells(points, edge):
@@ -105,8 +105,8 @@ def test_many_keys_are_told_apart_band_by_band(monkeypatch):
     from datacheck.model import voxel_grid
 
     keys = np.random.default_rng(3).integers(0, 900, 5000)
-    whole = lasts(keys)
+    whole = last_rows(keys)
     monkeypatch.setattr(voxel_grid, "_BAND", 700)
-    assert lasts(keys).tolist() == whole.tolist()
+    assert last_rows(keys).tolist() == whole.tolist()
     for dtype in (np.int32, np.uint64):
-        assert finals(keys.astype(dtype)).tolist() == (whole == np.arange(5000)).tolist()
+        assert are_last(keys.astype(dtype)).tolist() == (whole == np.arange(5000)).tolist()

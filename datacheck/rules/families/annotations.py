@@ -10,8 +10,8 @@ import numpy as np
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured, Rows
-from datacheck.rules.base import Case, Columns, counted, measure, rule, those
-from datacheck.rules.label_counts import Crossed, crossed
+from datacheck.rules.base import Columns, RuleContext, count_phrase, measure, pluralize, rule
+from datacheck.rules.label_counts import ContingencyTable, contingency_table
 from datacheck.rules.measures import annotated, column_of, form, in_classes, is_numeric, listed_in, one_of
 from datacheck.schema.model import FieldSpec, Schema
 
@@ -27,7 +27,7 @@ def _judged_classes(known: Array, spec: FieldSpec, dropped: tuple[int, ...]) -> 
     return good, good & ~one_of(known, dropped)
 
 
-def _linked(schema: Schema, *roles: str) -> list[tuple[str, FieldSpec]]:
+def _annotating_fields(schema: Schema, *roles: str) -> list[tuple[str, FieldSpec]]:
     """Return the fields that annotate a field of one of these roles."""
     known = ((name, spec) for name, spec in sorted(schema.fields.items()) if spec.annotates and not spec.absent)
     return [(name, spec) for name, spec in known if schema.spec(spec.annotates or "").role in roles]
@@ -57,26 +57,26 @@ def objects(block: Block, schema: Schema) -> Columns:
     if ids is None or ids.lengths is None or not is_numeric(ids):
         return {}
     classes = classes if classes is not None and is_numeric(classes) else None
-    columns = ((n, spec, column_of(block, schema, n)) for n, spec in _linked(schema, "instance"))
+    columns = ((n, spec, column_of(block, schema, n)) for n, spec in _annotating_fields(schema, "instance"))
     linked = [(n, spec, column) for n, spec, column in columns if column is not None]
     found: list[dict[str, Any]] = []
     for i in range(len(block)):
         own = None if classes is None else classes[i].reshape(-1)
-        row, kept, every = _one(crossed(ids, classes, i), own, schema)
+        row, kept, every = _scene_counts(contingency_table(ids, classes, i), own, schema)
         for field, spec, column in linked if row else ():
-            row |= _told(field, spec, column, i, kept, every)
+            row |= _annotation_counts(field, spec, column, i, kept, every)
         found.append(row)
-    return {stat: _stat(found, stat) for stat in sorted(frozenset().union(*found))}
+    return {stat: _stat_column(found, stat) for stat in sorted(frozenset().union(*found))}
 
 
-def _stat(found: list[dict[str, Any]], stat: str) -> Measured:
+def _stat_column(found: list[dict[str, Any]], stat: str) -> Measured:
     present = np.array([stat in row for row in found])
     nothing = np.zeros_like(next(row[stat] for row in found if stat in row))
     return Measured(np.array([row.get(stat, nothing) for row in found]), present)
 
 
-def _one(
-    pairs: Crossed | None, classes: Array | None, schema: Schema
+def _scene_counts(
+    pairs: ContingencyTable | None, classes: Array | None, schema: Schema
 ) -> tuple[dict[str, Any], frozenset[int], frozenset[int]]:
     """Return one scene's numbers, the instances that the loader keeps by class, and all instances."""
     if pairs is None:
@@ -115,7 +115,7 @@ def _worst(labelled: Array, share: Array, top: Array, numbers: Array) -> dict[st
     return {"purity": shares, "between": between.reshape(-1)}
 
 
-def _first_differs(pairs: Crossed, classes: Array, top: Array, mixed: Array) -> Array:
+def _first_differs(pairs: ContingencyTable, classes: Array, top: Array, mixed: Array) -> Array:
     """Return bool (instances): mixed ones that have another class at their first point than at most of them."""
     found = np.zeros(len(mixed), bool)
     if mixed.any():
@@ -127,7 +127,7 @@ def _first_differs(pairs: Crossed, classes: Array, top: Array, mixed: Array) -> 
     return found
 
 
-def _told(
+def _annotation_counts(
     field: str, spec: FieldSpec, column: Column, i: int, kept: frozenset[int], every: frozenset[int]
 ) -> dict[str, int]:
     """Return what an annotation says of the instances; boxes are counted, the others name ids."""
@@ -147,20 +147,20 @@ def groups(block: Block, schema: Schema) -> Columns:
     `<field>:told` segments, `:absent` ones without a point, `:again` groups that stand there a second time.
     """
     columns: dict[str, Measured] = {}
-    for name, spec in _linked(schema, "segment"):
+    for name, spec in _annotating_fields(schema, "segment"):
         told, ids = column_of(block, schema, name), block.fields.get(spec.annotates or "")
         if told is None or ids is None or ids.lengths is None or not is_numeric(ids):
             continue
         found = np.zeros((3, len(block)), np.int64)
         for i in range(len(block)):
             named = annotated(told, i)
-            found[:, i] = len(named), len(named - frozenset(np.unique(ids[i]).tolist())), _again(told, i)
+            found[:, i] = len(named), len(named - frozenset(np.unique(ids[i]).tolist())), _duplicate_groups(told, i)
         for stat, values in zip(("told", "absent", "again"), found, strict=True):
             columns[f"{name}:{stat}"] = Measured(values, np.ones(len(block), bool))
     return dict(columns)
 
 
-def _again(told: Column, i: int) -> int:
+def _duplicate_groups(told: Column, i: int) -> int:
     """Return how many groups have the label and the segments of an earlier one; those without segments do not count."""
     listed = told.objects[i] if told.kind == "json" else None
     records = [group for group in listed if isinstance(group, dict)] if isinstance(listed, list) else []
@@ -169,15 +169,15 @@ def _again(told: Column, i: int) -> int:
     return len(seen) - len(set(seen))
 
 
-_BEFORE = ("DC109", "DC121", "DC122", "DC123", "DC221", "DC401", "DC404", "DC405")
+_SUPPRESSED_BY = ("DC109", "DC121", "DC122", "DC123", "DC221", "DC401", "DC404", "DC405")
 
 
 @rule(
     "DC406", "instance-class-conflict", Severity.WARNING, Level.SAMPLE, per="sample", measures=(objects,),
-    needs=_BEFORE, defaults={"warning": 0.95, "error": 0.9},
+    suppressed_by=_SUPPRESSED_BY, defaults={"warning": 0.95, "error": 0.9},
     unless=lambda s: "" if all(_instances(s)) else "no fields of role instance and class",
 )  # fmt: skip
-def instance_class_conflict(rows: Rows, case: Case) -> Iterator[Failure]:
+def instance_class_conflict(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Points of one instance have different classes.
 
     What:
@@ -230,11 +230,11 @@ def place_of(share: float) -> int:
 def _mixed(rows: Rows, where: Array, at: int, severity: Severity) -> Failure:
     count, early, worst = rows["mixed"][where, at], rows["first"][where, at], rows["purity"][where, 0]
     place, many, first = int(np.argmin(worst)), int(count.sum()), int(early.sum())
-    words = f"the first point of {counted(first, 'instance')} has another class than most, and loaders take that one"
+    words = f"the first point of {pluralize(first, 'instance')} has another class than most, and loaders take that one"
     one, other = rows["between"][where][place, :2].tolist()
     return Failure(
         where,
-        f"{counted(many, 'instance')} in {counted(int(where.sum()))} {'has' if many == 1 else 'have'} less than "
+        f"{pluralize(many, 'instance')} in {pluralize(int(where.sum()))} {'has' if many == 1 else 'have'} less than "
         f"{100 * PURITY[at]:g} % of the points in one class; the worst, {int(rows['worst_id'][where][place])}, "
         f"{100 * float(worst[place]):.3g} % in class {one} and most others in {other}.",
         measured={"instances": many, "worst": float(worst[place]), "first": first, "classes": [one, other]},
@@ -249,10 +249,10 @@ def _mixed(rows: Rows, where: Array, at: int, severity: Severity) -> Failure:
 
 @rule(
     "DC408", "orphan-annotation", Severity.WARNING, Level.SAMPLE, per="sample", measures=(objects, groups),
-    needs=(*_BEFORE, "DC402"), defaults={"bare": 0.1},
-    unless=lambda s: "" if _linked(s, "instance", "segment") else "no field says what it annotates",
+    suppressed_by=(*_SUPPRESSED_BY, "DC402"), defaults={"bare": 0.1},
+    unless=lambda s: "" if _annotating_fields(s, "instance", "segment") else "no field says what it annotates",
 )  # fmt: skip
-def orphan_annotation(rows: Rows, case: Case) -> Iterator[Failure]:
+def orphan_annotation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Captions, boxes, ids or groups speak of what no point has, or instances lack them.
 
     What:
@@ -288,7 +288,7 @@ def orphan_annotation(rows: Rows, case: Case) -> Iterator[Failure]:
         Reason3D: under a whitelist of 100 classes 96 % of the target ids had no point; mIoU 11.0 instead of 22.95.
         ScanNet issues 38, 47 and 51: aggregations that do not fit the segments, and one with every group twice.
     """
-    for name, spec in _linked(case.schema, "instance", "segment"):
+    for name, spec in _annotating_fields(case.schema, "instance", "segment"):
         known = rows.measured(f":{name}:told")
         if not known.any():
             continue
@@ -308,7 +308,7 @@ def _repeated(rows: Rows, name: str, known: Array) -> Iterator[Failure]:
     if twice.any():
         yield Failure(
             twice,
-            f"{name}: {counted(int(again[twice].sum()), 'group')} in {counted(int(twice.sum()))} "
+            f"{name}: {pluralize(int(again[twice].sum()), 'group')} in {pluralize(int(twice.sum()))} "
             f"{'has' if again[twice].sum() == 1 else 'have'} the label and the segments of another one.",
             measured={"groups": int(again[twice].sum())},
             expected={"groups": 0},
@@ -329,7 +329,7 @@ def _bare(rows: Rows, name: str, known: Array, share: float) -> Iterator[Failure
         yield Failure(
             few,
             f"{name}: {int(bare[few].sum()):,} of {int(wanted[few].sum()):,} instances in "
-            f"{counted(int(few.sum()))} have none; {covered:.3g} % of a scene is covered (median).",
+            f"{pluralize(int(few.sum()))} have none; {covered:.3g} % of a scene is covered (median).",
             measured={"bare": int(bare[few].sum()), "instances": int(wanted[few].sum())},
             expected={"bare": f"..{share:g}"},
             fix="Annotate the rest, or drop these instances in the loader: captions.",
@@ -347,7 +347,7 @@ def _orphans(gone: Array, name: str, told: Array, absent: Array, role: str) -> F
     cause = Cause(f"{words}: made for another scene, or numbered otherwise", "other-scene")
     return Failure(
         gone,
-        f"{name}: {int(absent[gone].sum()):,} of {int(told[gone].sum()):,} in {counted(int(gone.sum()))} belong to no "
+        f"{name}: {int(absent[gone].sum()):,} of {int(told[gone].sum()):,} in {pluralize(int(gone.sum()))} belong to no "
         f"{role} that has a point.",
         measured={"absent": int(absent[gone].sum()), "annotations": int(told[gone].sum()), "scenes": int(every.sum())},
         expected={"absent": 0},
@@ -432,7 +432,7 @@ def _kinds(rows: Array, around: Column | None, i: int) -> tuple[int, ...]:
     sound = np.flatnonzero(~nan & ~zero & ~flat)
     if around is not None and is_numeric(around) and around.values.ndim == 2 and around.values.shape[1] >= 3:
         xyz = np.ascontiguousarray(around[i][:, :3].T)
-        empty[sound] = [not _holds(xyz, values[k]) for k in sound]
+        empty[sound] = [not _box_contains(xyz, values[k]) for k in sound]
     bad = nan | zero | flat | empty
     return len(values), int(zero.sum()), int(flat.sum()), int(nan.sum()), int(empty.sum()), _first(bad)
 
@@ -441,7 +441,7 @@ def _first(bad: Array) -> int:
     return int(np.argmax(bad)) if bad.any() else -1
 
 
-def _holds(xyz: Array, box: Array) -> bool:
+def _box_contains(xyz: Array, box: Array) -> bool:
     """Tell whether a point lies in a box: few points are tried first, then all."""
     step = xyz.shape[1] // _FEW
     return (step > 1 and _any_inside(xyz[:, ::step], box)) or _any_inside(xyz, box)
@@ -461,10 +461,10 @@ def _any_inside(xyz: Array, box: Array) -> bool:
 
 @rule(
     "DC409", "degenerate-box", Severity.ERROR, Level.SAMPLE, per="sample", measures=(boxes, form),
-    needs=("DC109", "DC121", "DC122", "DC201", "DC221"),
+    suppressed_by=("DC109", "DC121", "DC122", "DC201", "DC221"),
     unless=lambda s: "" if any(s.of_role("boxes")) else "no field of role boxes",
 )  # fmt: skip
-def degenerate_box(rows: Rows, case: Case) -> Iterator[Failure]:
+def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A box has no extent, no point inside, or lies outside of its picture.
 
     What:
@@ -516,8 +516,8 @@ def degenerate_box(rows: Rows, case: Case) -> Iterator[Failure]:
             total = int(rows[f":{name}:boxes"][hollow].sum())
             yield Failure(
                 hollow,
-                f"{name}: {int(empty[hollow].sum()):,} of {counted(total, 'box').replace('boxs', 'boxes')} in "
-                f"{counted(int(hollow.sum()))} hold no point of {spec.encloses}.",
+                f"{name}: {int(empty[hollow].sum()):,} of {pluralize(total, 'box').replace('boxs', 'boxes')} in "
+                f"{pluralize(int(hollow.sum()))} hold no point of {spec.encloses}.",
                 measured={"empty": int(empty[hollow].sum()), "boxes": total},
                 expected={"points": "1.."},
                 cause=_all_empty(rows, name, hollow, empty),
@@ -547,7 +547,7 @@ def _outside(rows: Rows, name: str, spec: FieldSpec, picture: str) -> Iterator[F
     if tiny.any():
         yield Failure(
             tiny,
-            f"{name}{where}: all boxes of {counted(int(tiny.sum()))} lie within the first pixel of {picture}.",
+            f"{name}{where}: all boxes of {pluralize(int(tiny.sum()))} lie within the first pixel of {picture}.",
             measured={"pixels": float(ends[tiny].max())},
             cause=Cause("divided by the width and height of the picture: shares of it, not pixels", "normalised"),
             fix="Write them in pixels: x times the width of the picture, y times its height. Look first whether they "
@@ -558,7 +558,7 @@ def _outside(rows: Rows, name: str, spec: FieldSpec, picture: str) -> Iterator[F
     if away.any():
         yield Failure(
             away,
-            f"{name}{where}: {those(away, 'have')} boxes whose centre lies outside of {picture}; they reach up to "
+            f"{name}{where}: {count_phrase(away, 'have')} boxes whose centre lies outside of {picture}; they reach up to "
             f"{float(reach[away].max()):,.0f} pixels beyond it.",
             measured={"pixels": float(reach[away].max())},
             expected={"pixels": f"..{_EDGE:g}"},
@@ -571,7 +571,7 @@ def _outside(rows: Rows, name: str, spec: FieldSpec, picture: str) -> Iterator[F
     if over.any():
         yield Failure(
             over,
-            f"{name}{where}: {those(over, 'have')} boxes that reach beyond {picture}, by up to "
+            f"{name}{where}: {count_phrase(over, 'have')} boxes that reach beyond {picture}, by up to "
             f"{float(reach[over].max()):,.0f} pixels.",
             measured={"pixels": float(reach[over].max())},
             expected={"pixels": f"..{_EDGE:g}"},
@@ -591,7 +591,7 @@ def _degenerate(rows: Rows, name: str, spec: FieldSpec, zero: Array, flat: Array
     only = bool((zero == bad).all())
     return Failure(
         bad > 0,
-        f"{name}: {', '.join(said)} in {counted(int((bad > 0).sum()))}; the first is box {first}.",
+        f"{name}: {', '.join(said)} in {pluralize(int((bad > 0).sum()))}; the first is box {first}.",
         measured={"zero": int(zero.sum()), "flat": int(flat.sum()), "nan": int(nan.sum())},
         expected={"size": "above 0"},
         cause=Cause("rows of zeros that fill an array up to a fixed number of boxes", "padding") if only else None,

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from datacheck.model.finding import Cause, Failure, Level, Severity
-from datacheck.model.rotation import inverse, moved
+from datacheck.model.rotation import inverse, transformed
 from datacheck.model.sample import Block, Column, Sample
 from datacheck.model.table import Measured, Rows
-from datacheck.rules.base import Case, Columns, Skip, measure, rule, shown, those
+from datacheck.rules.base import Columns, RuleContext, Skip, count_phrase, format_number, measure, rule
 from datacheck.rules.measures import column_of, leaf, norms, of_role, place, positions, reduced
 from datacheck.rules.placement import FRAMES, cameras, first_poses
 from datacheck.schema.grammar import factor
@@ -20,7 +20,7 @@ from datacheck.schema.model import FieldSpec, Schema
 
 Array = np.ndarray[Any, Any]
 
-_NEEDS = ("DC109", "DC122", "DC221")
+_SUPPRESSED_BY = ("DC109", "DC122", "DC221")
 
 
 @measure("lens", version=3, applies=of_role("intrinsics"))
@@ -39,10 +39,10 @@ def _size_of(schema: Schema, name: str) -> tuple[tuple[int, int] | None, tuple[s
 
 
 @rule(
-    "DC306", "intrinsics-resolution", Severity.ERROR, Level.SAMPLE, measures=(lens,), needs=_NEEDS,
+    "DC306", "intrinsics-resolution", Severity.ERROR, Level.SAMPLE, measures=(lens,), suppressed_by=_SUPPRESSED_BY,
     applies=of_role("intrinsics"), defaults={"off": 0.2, "narrow": 20.0, "wide": 120.0},
 )  # fmt: skip
-def intrinsics_resolution(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+def intrinsics_resolution(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Intrinsics belong to an image of another size.
 
     What:
@@ -91,10 +91,10 @@ def intrinsics_resolution(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     bad = known & ~((off <= float(case.options["off"])) & (fx > 0) & (fy > 0))
     bad |= known & ((view < float(case.options["narrow"])) | (view > float(case.options["wide"])))
     if bad.any():
-        yield _of_another(bad, rows["lens"], view, size, users)
+        yield _other_camera(bad, rows["lens"], view, size, users)
 
 
-def _of_another(bad: Array, camera: Array, view: Array, size: tuple[int, int], users: tuple[str, ...]) -> Failure:
+def _other_camera(bad: Array, camera: Array, view: Array, size: tuple[int, int], users: tuple[str, ...]) -> Failure:
     width, height = size
     middle = np.median(camera[bad], axis=0)
     causes = {
@@ -109,14 +109,14 @@ def _of_another(bad: Array, camera: Array, view: Array, size: tuple[int, int], u
         "mirrored": "a negative focal length reverses an axis",
         "normalised": f"in units of the image: multiply the rows by {width} and {height}",
         "swapped": "width and height are swapped",
-        "resolution": f"those of an image of about {width * scale:.0f} x {height * scale:.0f}: x{shown(1 / scale)}"
+        "resolution": f"those of an image of about {width * scale:.0f} x {height * scale:.0f}: x{format_number(1 / scale)}"
         if scale > 0 else "",
     }  # fmt: skip
     cause = Cause(words[kind], kind, 1 / scale if kind == "resolution" else None,
                   int((causes[kind] & bad).sum())) if kind else None  # fmt: skip
     return Failure(
         bad,
-        f"{those(bad, 'have')} intrinsics that do not belong to {width} x {height} pixels: principal point "
+        f"{count_phrase(bad, 'have')} intrinsics that do not belong to {width} x {height} pixels: principal point "
         f"({middle[2]:.4g}, {middle[3]:.4g}), {float(np.median(view[bad])):.3g} degrees of view (median).",
         measured={"fx": float(middle[0]), "fy": float(middle[1]), "cx": float(middle[2]), "cy": float(middle[3])},
         expected={"image_size": [width, height]},
@@ -171,10 +171,14 @@ def viewing(block: Block, schema: Schema) -> Columns:
         known = pose[1] & (counts > 0)
         if spec.frame in FRAMES:
             middle = reduced(np.add, here[0].astype(np.float64), counts) / np.maximum(counts, 1)
-            parts = [moved(middle, t, np.ones(len(block), np.int64)).T for t in both]
+            parts = [transformed(middle, t, np.ones(len(block), np.int64)).T for t in both]
             found[f"{name}:posed"] = Measured(np.concatenate(parts, axis=1), known)
         else:
-            seen = [reduced(np.add, cone, counts) for t in reversed(both) for cone in _cones(moved(here[0], t, counts))]
+            seen = [
+                reduced(np.add, cone, counts)
+                for t in reversed(both)
+                for cone in _cones(transformed(here[0], t, counts))
+            ]
             found[f"{name}:seen"] = Measured(np.stack(seen, axis=1) / np.maximum(counts, 1)[:, None], known)
     return dict(found)
 
@@ -186,9 +190,9 @@ def _cones(xyz: Array) -> tuple[Array, Array]:
 
 @rule(
     "DC307", "extrinsics-direction", Severity.WARNING, Level.GROUP, measures=(place, viewing),
-    needs=(*_NEEDS, "DC201", "DC304"), applies=_viewed, defaults={"views": 4, "ahead": 0.95, "better": 3.0},
+    suppressed_by=(*_SUPPRESSED_BY, "DC201", "DC304"), applies=_viewed, defaults={"views": 4, "ahead": 0.95, "better": 3.0},
 )  # fmt: skip
-def extrinsics_direction(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+def extrinsics_direction(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Extrinsics lead from the world to the camera, where the way back is declared.
 
     What:
@@ -237,16 +241,16 @@ def extrinsics_direction(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     known = rows.measured(column)
     if not known.any():
         return
-    bad, short = _misled(rows, case, known, column)
+    bad, short = _inverted_views(rows, case, known, column)
     if short.any():
         yield Skip(short, f"groups of fewer than {case.options['views']} views")
     if bad.any():
         yield _inverted(bad, case.spec.extrinsics or "")
 
 
-def _misled(rows: Rows, case: Case, known: Array, column: str) -> tuple[Array, Array]:
+def _inverted_views(rows: Rows, case: RuleContext, known: Array, column: str) -> tuple[Array, Array]:
     """Return the views of groups that only fit with inverted extrinsics, and those of groups too small to tell."""
-    judge = _scattered if case.spec.frame in FRAMES else _aside
+    judge = _inverse_gathers if case.spec.frame in FRAMES else _inverse_in_front
     bad, short = known & False, known & False
     for _, places in rows.by_group():
         mine = places[known[places]]
@@ -260,7 +264,7 @@ def _misled(rows: Rows, case: Case, known: Array, column: str) -> tuple[Array, A
 def _inverted(bad: Array, name: str) -> Failure:
     return Failure(
         bad,
-        f"{those(bad, 'fit')} together only if {name} is inverted: it leads from the world to the camera, camera to "
+        f"{count_phrase(bad, 'fit')} together only if {name} is inverted: it leads from the world to the camera, camera to "
         "world is declared.",
         expected={"extrinsics": "camera to world"},
         cause=Cause("world to camera", "inverse", explains=int(bad.sum())),
@@ -270,7 +274,7 @@ def _inverted(bad: Array, name: str) -> Failure:
     )
 
 
-def _aside(seen: Array, box: float, case: Case) -> bool:
+def _inverse_in_front(seen: Array, box: float, case: RuleContext) -> bool:
     """Tell whether all positions are before the cameras for the inverse, and not as declared."""
     del box
     shares = seen.mean(axis=0)
@@ -278,13 +282,13 @@ def _aside(seen: Array, box: float, case: Case) -> bool:
     return other >= float(case.options["ahead"]) > own
 
 
-def _scattered(posed: Array, box: float, case: Case) -> bool:
+def _inverse_gathers(posed: Array, box: float, case: RuleContext) -> bool:
     """Tell whether posed views come together for the inverse, and not as declared."""
     own, other = (float(np.median(norms((p - np.median(p, axis=0)).T))) for p in (posed[:, :3], posed[:, 3:]))
     return other * float(case.options["better"]) < own and own > 0.03 * box
 
 
-_POSING_NEEDS = ("DC109", "DC122", "DC201", "DC221", "DC304")
+_POSING_SUPPRESSED_BY = ("DC109", "DC122", "DC201", "DC221", "DC304")
 _MOST = 1500  # points of a view that are compared
 _CLEARLY = 3.0  # times their own spacing: points of two views that do not fit
 _NOTHING: Mapping[str, float] = {"gap": math.nan, "spacing": math.nan, "size": math.nan}
@@ -307,12 +311,12 @@ def posed(block: Block, schema: Schema) -> Columns:
         up = spec.up or "z"
         axis, sign = "xyz".index(up[-1]), -1.0 if up.startswith("-") else 1.0
         points = here[0].astype(np.float64) * (spec.scale or 1.0)
-        height = sign * _along(points, pose[0], counts, axis)
+        height = sign * _moved_coordinate(points, pose[0], counts, axis)
         found[f"{name}:lowest"] = Measured(reduced(np.minimum, height, counts), pose[1] & (counts > 0))
     return dict(found)
 
 
-def _along(points: Array, transforms: Array, counts: Array, axis: int) -> Array:
+def _moved_coordinate(points: Array, transforms: Array, counts: Array, axis: int) -> Array:
     """Return one coordinate of the moved points."""
     turn = np.repeat(transforms[:, axis], counts, axis=0).T
     out: Array = turn[0] * points[0] + turn[1] * points[1] + turn[2] * points[2] + turn[3]
@@ -320,10 +324,10 @@ def _along(points: Array, transforms: Array, counts: Array, axis: int) -> Array:
 
 
 @rule(
-    "DC313", "floating-object", Severity.WARNING, Level.SAMPLE, measures=(posed,), needs=_POSING_NEEDS,
+    "DC313", "floating-object", Severity.WARNING, Level.SAMPLE, measures=(posed,), suppressed_by=_POSING_SUPPRESSED_BY,
     applies=lambda s: leaf(s) and s.role == "points" and s.posed_by is not None and s.rests is not None,
 )  # fmt: skip
-def floating_object(rows: Rows, case: Case) -> Iterator[Failure]:
+def floating_object(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A thing floats above what it stands on, or sticks in it.
 
     What:
@@ -380,7 +384,7 @@ def _off_ground(bad: Array, low: Array, kind: str, allowed: str, unit: str) -> F
     verb = "float" if kind == "floats" else "sink"
     return Failure(
         bad,
-        f"{those(bad, verb)}: the lowest point is at {shown(middle, unit)} (median), allowed "
+        f"{count_phrase(bad, verb)}: the lowest point is at {format_number(middle, unit)} (median), allowed "
         f"{f'{allowed} {unit}'.rstrip()}.",
         measured={"lowest": middle},
         expected={"rests": allowed},
@@ -394,7 +398,7 @@ def _registered(spec: FieldSpec) -> bool:
     return leaf(spec) and spec.role == "points" and spec.extrinsics is not None and spec.frame in FRAMES
 
 
-def _neighbours(rows: Rows, case: Case) -> Array:
+def _neighbours(rows: Rows, case: RuleContext) -> Array:
     """Return each view with the next one of its group, the last one with the first."""
     known = rows.measured("box")
     if case.schema.samples.group is None:
@@ -407,21 +411,21 @@ def _neighbours(rows: Rows, case: Case) -> Array:
     return np.concatenate(pairs) if pairs else np.zeros((0, 2), np.int64)
 
 
-def _gap(a: Sample, b: Sample, case: Case) -> Mapping[str, float]:
+def _gap(a: Sample, b: Sample, case: RuleContext) -> Mapping[str, float]:
     """Return how far two views of one scene are apart in the world, where they overlap.
 
     `gap`: median distance from a point to the other view's nearest; `spacing`: to the nearest of its own view, the
     larger of both views; `size`: diagonal of the overlap. NaN where less than a tenth of either is near the other.
     """
-    found = _apart(_in_world(a, case), _in_world(b, case))
+    found = _view_distances(_in_world(a, case), _in_world(b, case))
     if found["gap"] > _CLEARLY * found["spacing"]:
-        turned = _apart(_in_world(a, case, inverted=True), _in_world(b, case, inverted=True))
+        turned = _view_distances(_in_world(a, case, inverted=True), _in_world(b, case, inverted=True))
         if turned["gap"] <= _CLEARLY * turned["spacing"]:
             return _NOTHING  # the direction is wrong, not the place: DC307
     return found
 
 
-def _apart(first: Array | None, second: Array | None) -> Mapping[str, float]:
+def _view_distances(first: Array | None, second: Array | None) -> Mapping[str, float]:
     if first is None or second is None:
         return _NOTHING
     low = np.maximum(first.min(axis=1), second.min(axis=1))
@@ -436,7 +440,7 @@ def _apart(first: Array | None, second: Array | None) -> Mapping[str, float]:
     return {"gap": gap, "spacing": spacing, "size": float(norms((high - low)[:, None])[0])}
 
 
-def _in_world(sample: Sample, case: Case, *, inverted: bool = False) -> Array | None:
+def _in_world(sample: Sample, case: RuleContext, *, inverted: bool = False) -> Array | None:
     """Return at most 1,500 points of a view in the world, (3, points)."""
     fields = {name: Column.of([value]) for name, value in sample.fields.items() if isinstance(value, np.ndarray)}
     block = Block([sample.key], fields, [sample.origin])
@@ -446,7 +450,7 @@ def _in_world(sample: Sample, case: Case, *, inverted: bool = False) -> Array | 
     if pose is None or here is None or not pose[1][0] or here[0].shape[1] < 10:
         return None
     points = here[0][:, :: -(-here[0].shape[1] // _MOST)]
-    return moved(points, inverse(pose[0]) if inverted else pose[0], np.array([points.shape[1]]))
+    return transformed(points, inverse(pose[0]) if inverted else pose[0], np.array([points.shape[1]]))
 
 
 def _nearest(points: Array, others: Array, *, itself: bool = False) -> Array:
@@ -469,14 +473,14 @@ def _nearest(points: Array, others: Array, *, itself: bool = False) -> Array:
     Severity.WARNING,
     Level.GROUP,
     measures=(place,),
-    needs=(*_POSING_NEEDS, "DC303", "DC307"),
+    suppressed_by=(*_POSING_SUPPRESSED_BY, "DC303", "DC307"),
     applies=_registered,
     defaults={"far": 0.03, "share": 0.05, "spacing": 3.0},
     depth="deep",
     pairs=_neighbours,
     compare=_gap,
 )
-def view_registration(rows: Rows, case: Case) -> Iterator[Failure]:
+def view_registration(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Views of one scene do not fit together in the world.
 
     What:
@@ -531,14 +535,14 @@ def view_registration(rows: Rows, case: Case) -> Iterator[Failure]:
     misfits = np.bincount(ends[np.tile(apart, 2)], minlength=len(rows))
     bad = (count > 0) & (misfits == count)
     if bad.any():
-        yield _misfits(bad, float(np.median(gap[apart])), float(np.median(spacing[apart])), int(apart.sum()))
+        yield _misregistered(bad, float(np.median(gap[apart])), float(np.median(spacing[apart])), int(apart.sum()))
 
 
-def _misfits(bad: Array, gap: float, spacing: float, pairs: int) -> Failure:
+def _misregistered(bad: Array, gap: float, spacing: float, pairs: int) -> Failure:
     return Failure(
         bad,
-        f"{those(bad, 'fit')} no other view of the scene: {shown(gap, 'm')} apart (median of {pairs:,} pairs), where "
-        f"points are {shown(spacing, 'm')} from those of their own view.",
+        f"{count_phrase(bad, 'fit')} no other view of the scene: {format_number(gap, 'm')} apart (median of {pairs:,} pairs), where "
+        f"points are {format_number(spacing, 'm')} from those of their own view.",
         measured={"gap": gap, "spacing": spacing, "pairs": pairs},
         fix="Calibrate again, or leave these views out.",
         kind="apart",

@@ -10,8 +10,8 @@ import numpy as np
 from datacheck.model.finding import Failure, Level, Severity
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured, Rows
-from datacheck.model.voxel_grid import finals
-from datacheck.rules.base import Case, Columns, measure, rule, shown, those
+from datacheck.model.voxel_grid import are_last
+from datacheck.rules.base import Columns, RuleContext, count_phrase, format_number, measure, rule
 from datacheck.rules.measures import column_of, extremes, form, is_numeric, of_role, positions, reduced
 from datacheck.rules.point_spacing import exact_keys, mixed, spacing
 from datacheck.schema.model import FieldSpec, Schema
@@ -20,10 +20,10 @@ Array = np.ndarray[Any, Any]
 
 
 @rule(
-    "DC124", "too-few-points", Severity.ERROR, Level.SAMPLE, measures=(form,), needs=("DC109", "DC122"),
+    "DC124", "too-few-points", Severity.ERROR, Level.SAMPLE, measures=(form,), suppressed_by=("DC109", "DC122"),
     applies=lambda spec: spec.role == "points" or (spec.role == "pose" and spec.min_points is not None),
 )  # fmt: skip
-def too_few_points(rows: Rows, case: Case) -> Iterator[Failure]:
+def too_few_points(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A cloud has fewer points than the schema asks for, or none.
 
     What:
@@ -67,9 +67,9 @@ def too_few_points(rows: Rows, case: Case) -> Iterator[Failure]:
     elif few.any():
         yield Failure(
             few,
-            f"{those(few, 'have')} fewer than {least:,} points; the smallest has {int(count[few].min()):,}."
+            f"{count_phrase(few, 'have')} fewer than {least:,} points; the smallest has {int(count[few].min()):,}."
             if least > 1
-            else f"{those(few, 'have')} no points.",
+            else f"{count_phrase(few, 'have')} no points.",
             measured={"smallest": int(count[few].min())},
             expected={"min_points": least},
             fix="Leave them out, or sample the surface again.",
@@ -80,12 +80,14 @@ def too_few_points(rows: Rows, case: Case) -> Iterator[Failure]:
 def _too_few_poses(few: Array, count: Array, least: int) -> Iterator[Failure]:
     none = few & (count == 0)
     if none.any():
-        text = f"{those(none, 'have')} no rows: nothing can be sampled from {'it' if none.sum() == 1 else 'them'}."
+        text = (
+            f"{count_phrase(none, 'have')} no rows: nothing can be sampled from {'it' if none.sum() == 1 else 'them'}."
+        )
         yield Failure(none, text, expected={"min_points": least}, fix="Leave them out.", kind="none")
     if (some := few & ~none).any():
         yield Failure(
             some,
-            f"{those(some, 'have')} fewer than {least:,} rows, which the sampler takes; the smallest has "
+            f"{count_phrase(some, 'have')} fewer than {least:,} rows, which the sampler takes; the smallest has "
             f"{int(count[some].min()):,}: rows are repeated.",
             measured={"smallest": int(count[some].min())},
             expected={"min_points": least},
@@ -117,7 +119,7 @@ def repeats(column: Column, spec: FieldSpec) -> Columns:
         return {}
     (keys, lengths), xyz = known, placed[0]
     count = np.ones(len(column), np.int64) if lengths is None else lengths
-    apart = spacing(column, _asked(keys, count))
+    apart = spacing(column, _spacing_mask(keys, count))
     if not all(np.isfinite(ends).all() for ends in extremes(column)[:2]):
         whole: Array = np.logical_and.reduce(np.isfinite(xyz), axis=0)
         keys, count = keys[whole], reduced(np.add, whole, lengths)
@@ -135,7 +137,7 @@ def repeats(column: Column, spec: FieldSpec) -> Columns:
     return found if apart is None else {**found, "spacing": apart}
 
 
-def _asked(keys: Array, count: Array) -> Array:
+def _spacing_mask(keys: Array, count: Array) -> Array:
     """Return which clouds tell how far their points are apart, by their first and last point and how many there are."""
     asked, filled, stops = count > _MANY, count > 0, np.cumsum(count)
     ends = keys[(stops - count)[filled]] + keys[stops[filled] - 1] + count[filled].astype(np.uint64)
@@ -162,15 +164,15 @@ def _copies(keys: Array, count: Array) -> Array:
     room = np.uint64(max(1, len(count).bit_length()))  # the sample in front, so that one table serves all of them
     own = keys >> room
     own |= np.repeat(np.arange(len(count), dtype=np.uint64) << (np.uint64(64) - room), count)
-    again = np.flatnonzero(~finals(own))
+    again = np.flatnonzero(~are_last(own))
     return np.bincount(np.searchsorted(np.cumsum(count), again, side="right"), minlength=len(count))
 
 
 @rule(
     "DC227", "duplicate-points", Severity.WARNING, Level.SAMPLE, measures=(repeats,),
-    needs=("DC109", "DC122", "DC221", "DC222"), applies=repeats.applies, defaults={"share": 0.2},
+    suppressed_by=("DC109", "DC122", "DC221", "DC222"), applies=repeats.applies, defaults={"share": 0.2},
 )  # fmt: skip
-def duplicate_points(rows: Rows, case: Case) -> Iterator[Failure]:
+def duplicate_points(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Many points of a cloud are exactly the same.
 
     What:
@@ -213,10 +215,10 @@ def duplicate_points(rows: Rows, case: Case) -> Iterator[Failure]:
     bad = share > float(case.options["share"])
     if bad.any():
         median = float(np.median(share[bad]))
-        said = f"{100 * median:.3g} % of them{_others(rows, bad, case)}, median"
+        said = f"{100 * median:.3g} % of them{_usual_spacing(rows, bad, case)}, median"
         yield Failure(
             bad,
-            f"{those(bad, 'hold')} points that are copies of another one ({said}).",
+            f"{count_phrase(bad, 'hold')} points that are copies of another one ({said}).",
             measured={"share": median, "points": int(rows["copies"][bad].sum())},
             expected={"share": f"..{float(case.options['share']):g}"},
             fix="Merge equal points, and sample again without replacement.",
@@ -224,10 +226,12 @@ def duplicate_points(rows: Rows, case: Case) -> Iterator[Failure]:
         )
 
 
-def _others(rows: Rows, bad: Array, case: Case) -> str:
+def _usual_spacing(rows: Rows, bad: Array, case: RuleContext) -> str:
     known = bad & rows.measured("spacing")
     return (
-        f"; others are {shown(float(np.median(rows['spacing'][known])), case.spec.unit)} apart" if known.any() else ""
+        f"; others are {format_number(float(np.median(rows['spacing'][known])), case.spec.unit)} apart"
+        if known.any()
+        else ""
     )
 
 
@@ -276,10 +280,10 @@ def _shape(faces: Array, points: Array) -> tuple[int, int, int, int, int]:
 
 
 @rule(
-    "DC128", "degenerate-mesh", Severity.ERROR, Level.SAMPLE, measures=(surface,), needs=("DC109", "DC122", "DC221"),
+    "DC128", "degenerate-mesh", Severity.ERROR, Level.SAMPLE, measures=(surface,), suppressed_by=("DC109", "DC122", "DC221"),
     applies=lambda s: of_role("faces")(s) and s.indexes is not None, defaults={"least": 4},
 )  # fmt: skip
-def degenerate_mesh(rows: Rows, case: Case) -> Iterator[Failure]:
+def degenerate_mesh(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The faces of a mesh make no surface.
 
     What:
@@ -331,7 +335,7 @@ def degenerate_mesh(rows: Rows, case: Case) -> Iterator[Failure]:
             one_based = kind == "outside" and bool(((least == 1) & (most == points))[bad].all())
             yield Failure(
                 bad,
-                f"{those(bad, 'have')} {words}; the first {seen}, {int(points[first]):,} points.",
+                f"{count_phrase(bad, 'have')} {words}; the first {seen}, {int(points[first]):,} points.",
                 measured={"faces": int(faces[first]), "points": int(points[first])},
                 kind="one-based" if one_based else kind,
                 fix="Subtract 1: the indices count from 1." if one_based else "Export the mesh again.",

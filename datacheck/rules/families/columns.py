@@ -13,8 +13,8 @@ import numpy as np
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Column
 from datacheck.model.table import Measured, Rows
-from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, shown, those
-from datacheck.rules.causes import Change, explain
+from datacheck.rules.base import Columns, RuleContext, count_phrase, first_few, format_number, measure, pluralize, rule
+from datacheck.rules.causes import CandidateCause, explain
 from datacheck.rules.measures import MOST_COMPONENTS, extremes, form, is_numeric, leaf, numbers, unlisted_fields
 from datacheck.schema.model import ANY, UNLISTED, FieldSpec, Schema
 
@@ -62,7 +62,7 @@ def columns(column: Column, spec: FieldSpec) -> Columns:
     found |= {name: np.zeros((len(column), size), bool) for name in ("whole", "unit")}
     values = column.values.reshape(-1, size)
     peak = np.maximum(*map(np.abs, extremes(column)[:2]))
-    apart: dict[int, _Apart] = {}
+    apart: dict[int, _UnitOutliers] = {}
     for some, count in _of_one_count(np.where(known, np.minimum(lengths, _ROWS), 0), size):
         rows = column.starts[some, None] + np.arange(count) * lengths[some, None] // count
         taken = np.moveaxis(values[rows], 2, 0).astype(np.float64, order="C")  # reductions along the last axis are fast
@@ -76,10 +76,10 @@ def columns(column: Column, spec: FieldSpec) -> Columns:
         far = (peak[:, some] > _PEAK * usual) & (lengths[some] >= _LONG) & (not _over_time(spec))
         for place, sample in np.argwhere(far).tolist():
             if some[sample] not in apart:
-                one = _rows_apart(column[int(some[sample])].reshape(-1, size)[:, place], taken[place, sample])
+                one = _unit_outliers(column[int(some[sample])].reshape(-1, size)[:, place], taken[place, sample])
                 apart |= {} if one is None else {int(some[sample]): one._replace(column=place)}
     stats = {f"column_{name}": Measured(numbers_, known) for name, numbers_ in found.items()}
-    return stats | (_of_rows(apart, len(column)) if apart else {})
+    return stats | (_outlier_columns(apart, len(column)) if apart else {})
 
 
 def _of_one_count(counts: Array, size: int) -> Iterator[tuple[Array, int]]:
@@ -106,7 +106,7 @@ def _over_time(spec: FieldSpec) -> bool:
     return (spec.ragged or "").startswith("T")
 
 
-class _Apart(NamedTuple):
+class _UnitOutliers(NamedTuple):
     rows: float
     column: float
     first: float
@@ -116,15 +116,15 @@ class _Apart(NamedTuple):
     usual: float
 
 
-def _of_rows(apart: Mapping[int, _Apart], count: int) -> dict[str, Measured]:
-    values = np.zeros((len(_Apart._fields), count))
+def _outlier_columns(apart: Mapping[int, _UnitOutliers], count: int) -> dict[str, Measured]:
+    values = np.zeros((len(_UnitOutliers._fields), count))
     for sample, one in apart.items():
         values[:, sample] = one
     known = np.isin(np.arange(count), list(apart))
-    return {f"odd_{name}": Measured(some, known) for name, some in zip(_Apart._fields, values, strict=True)}
+    return {f"odd_{name}": Measured(some, known) for name, some in zip(_UnitOutliers._fields, values, strict=True)}
 
 
-def _rows_apart(values: Array, probed: Array) -> _Apart | None:
+def _unit_outliers(values: Array, probed: Array) -> _UnitOutliers | None:
     """Return what few numbers of a column are that are far larger than the others, and these in another unit.
 
     Notes:
@@ -142,14 +142,14 @@ def _rows_apart(values: Array, probed: Array) -> _Apart | None:
         return None
     if rest.std() > _AWAY * abs(float(rest.mean())) or 20 * int((rest * rest.mean() < 0).sum()) > len(rest):
         return None
-    fits = [factor for *_, factor in _FACTORS if _alike(large / factor, rest, 2 * _VOID * usual / factor)]
+    fits = [factor for *_, factor in _FACTORS if _same_distribution(large / factor, rest, 2 * _VOID * usual / factor)]
     if len(fits) != 1:
         return None
     ends = float(size[odd].min()), float(size[odd].max()), usual
-    return _Apart(count, 0, int(np.argmax(odd)), fits[0], *ends)
+    return _UnitOutliers(count, 0, int(np.argmax(odd)), fits[0], *ends)
 
 
-def _alike(some: Array, others: Array, least: float) -> bool:
+def _same_distribution(some: Array, others: Array, least: float) -> bool:
     """Tell whether sorted numbers are distributed as others, of which those near 0 count not (Kolmogorov, Smirnov)."""
     others = np.sort(others[np.abs(others) > least])
     if len(others) < _FEW_ROWS:
@@ -186,10 +186,10 @@ class _Tables(NamedTuple):
 
 @rule(
     "DC230", "odd-columns", Severity.WARNING, Level.SAMPLE, measures=(columns, numbers, form), span="all",
-    needs=("DC109", "DC122", "DC125", "DC201", "DC202", "DC203", "DC221", "DC222", "DC224", "DC226"),
+    suppressed_by=("DC109", "DC122", "DC125", "DC201", "DC202", "DC203", "DC221", "DC222", "DC224", "DC226"),
     applies=columns.applies, defaults={"least": 8, "share": 0.2},
 )  # fmt: skip
-def odd_columns(rows: Rows, case: Case) -> Iterator[Failure]:
+def odd_columns(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Columns of few samples, or few of their rows, are in another unit, exchanged or rounded, by all the others.
 
     What:
@@ -232,7 +232,7 @@ def odd_columns(rows: Rows, case: Case) -> Iterator[Failure]:
         A file of demonstrations, the pole's angle and its rate in degrees in ten of a hundred: nothing found.
     """
     yield from _scaled_rows(rows)
-    tables = _usual(rows, int(case.options["least"]))
+    tables = _usual_tables(rows, int(case.options["least"]))
     if tables is not None:
         most = int(float(case.options["share"]) * len(tables.at))
         yield from _rounded(rows, tables, most, case.spec)
@@ -242,7 +242,7 @@ def odd_columns(rows: Rows, case: Case) -> Iterator[Failure]:
             yield from _exchanged(rows, tables, most)
 
 
-def _usual(rows: Rows, least: int) -> _Tables | None:
+def _usual_tables(rows: Rows, least: int) -> _Tables | None:
     """Return the samples of the number of columns that most have, None where there are too few."""
     if "column_mean" not in rows or "dims" not in rows:
         return None
@@ -279,7 +279,7 @@ def _named(places: Array | list[int], width: int) -> str:
         return "all columns"
     head, last = names[:-1], names[-1]
     if len(names) > 4:
-        return f"{len(names)} of {width} columns ({listed(names)})"
+        return f"{len(names)} of {width} columns ({first_few(names)})"
     return f"columns {', '.join(head)} and {last}" if head else f"column {last}"
 
 
@@ -294,15 +294,15 @@ def _scaled_rows(rows: Rows) -> Iterator[Failure]:
     for column, factor in sorted({*zip(rows["odd_column"][known], rows["odd_factor"][known], strict=True)}):
         odd = known & (rows["odd_column"] == column) & (rows["odd_factor"] == factor)
         of = int(rows["dims"][odd, 0].sum())
-        low, high = shown(float(rows["odd_low"][odd].min())), shown(float(rows["odd_high"][odd].max()))
+        low, high = format_number(float(rows["odd_low"][odd].min())), format_number(float(rows["odd_high"][odd].max()))
         kind, words = next((kind, words) for kind, words, by in _FACTORS if by == factor)
         words = words if kind == "deg" else "a lost decimal point, or another unit"
         count = int(rows["odd_rows"][odd].sum())
         yield Failure(
             odd,
-            f"column {int(column)} of {counted(int(odd.sum()))} reaches {low} to {high} in {counted(count, 'row')} of "
+            f"column {int(column)} of {pluralize(int(odd.sum()))} reaches {low} to {high} in {pluralize(count, 'row')} of "
             f"{of:,} (the first: row {int(rows['odd_first'][odd][0]):,}), in about three quarters at most "
-            f"{shown(float(rows['odd_usual'][odd].max()))}.",
+            f"{format_number(float(rows['odd_usual'][odd].max()))}.",
             measured={"column": int(column), "rows": count, "of": of, "factor": float(factor)},
             cause=Cause(f"probably {words}: divided by {factor:.4g} they are distributed as the others", kind),
             kind="rows",
@@ -332,7 +332,7 @@ def _rounded(rows: Rows, tables: _Tables, most: int, spec: FieldSpec) -> Iterato
     switches = bool((size[odd] <= _SWITCH).all())
     yield Failure(
         few,
-        f"{those(few, 'hold')} whole numbers only ({shown(low)} to {shown(high)}) in "
+        f"{count_phrase(few, 'hold')} whole numbers only ({format_number(low)} to {format_number(high)}) in "
         f"{_named(np.flatnonzero(fractions), tables.width)}, where the other {int((~odd).sum()):,} have fractions.",
         measured={"columns": np.flatnonzero(fractions).tolist(), "low": low, "high": high},
         cause=None if switches else Cause("probably rounded, or cast to a type of whole numbers", "rounded"),
@@ -418,7 +418,7 @@ def _unit(rows: Rows, tables: _Tables, places: list[int], odd: Array) -> tuple[b
         mended = logs - math.log(factor)
         allowed = ((mended >= low) & (mended <= high)).all(axis=1)
         looks = dict(zip(names, mended.T, strict=True))
-        changes.append(Change(kind, f"probably {words}", 1 / factor, looks, allowed, common=kind == "deg"))
+        changes.append(CandidateCause(kind, f"probably {words}", 1 / factor, looks, allowed, common=kind == "deg"))
     inside = any(bool(change.allowed[odd].all()) for change in changes)
     return inside, explain(changes, dict(zip(names, logs.T, strict=True)), {}, odd, ~odd, groups, share=1.0)
 
@@ -429,10 +429,10 @@ def _in_other_unit(rows: Rows, tables: _Tables, places: list[int], odd: Array, c
     size = np.zeros(len(rows))
     size[tables.at] = peak.max(axis=1)
     first = int(np.argmax(ratio))
-    times = shown(float(ratio.min())) + (f" to {shown(float(ratio.max()))}" if len(places) > 1 else "")
+    times = format_number(float(ratio.min())) + (f" to {format_number(float(ratio.max()))}" if len(places) > 1 else "")
     return Failure(
         few,
-        f"{_named(places, tables.width)} of {counted(int(odd.sum()))} {'reach' if len(places) > 1 else 'reaches'} "
+        f"{_named(places, tables.width)} of {pluralize(int(odd.sum()))} {'reach' if len(places) > 1 else 'reaches'} "
         f"{times} times what {'they do' if len(places) > 1 else 'it does'} in the other {int((~odd).sum()):,} (column "
         f"{places[first]}: {_between(peak[odd, first])}, in the others {_between(peak[~odd, first])}).",
         measured={"columns": places, "ratio": [float(one) for one in ratio]},
@@ -444,7 +444,7 @@ def _in_other_unit(rows: Rows, tables: _Tables, places: list[int], odd: Array, c
 
 
 def _between(values: Array) -> str:
-    low, high = shown(float(values.min())), shown(float(values.max()))
+    low, high = format_number(float(values.min())), format_number(float(values.max()))
     return low if low == high else f"{low} to {high}"
 
 
@@ -485,7 +485,7 @@ def _axes(rows: Rows, tables: _Tables, odd: Array, usual: int, other: int) -> Fa
     one, two = sorted((usual, other))
     return Failure(
         few,
-        f"the narrow axis of {counted(int(odd.sum()))} is column {other} (standard deviation "
+        f"the narrow axis of {pluralize(int(odd.sum()))} is column {other} (standard deviation "
         f"{_between(tables.scatter[odd, other])}, of column {usual} {_between(tables.scatter[odd, usual])}), of the "
         f"other {len(rest):,} it is column {usual} ({_between(rest[:, usual])}, of column {other} "
         f"{_between(rest[:, other])}).",
@@ -536,8 +536,8 @@ def _other_order(rows: Rows, tables: _Tables, odd: Array, starts: list[int], *, 
     orders = ("x y z w", "w x y z") if first else ("w x y z", "x y z w")
     return Failure(
         few,
-        f"in {counted(int(odd.sum()))} the largest number of the quaternions (columns {starts[0]}, "
-        f"{listed(map(str, starts[1:]))} and the three behind each) is the {ends[1]} of four, in the other "
+        f"in {pluralize(int(odd.sum()))} the largest number of the quaternions (columns {starts[0]}, "
+        f"{first_few(map(str, starts[1:]))} and the three behind each) is the {ends[1]} of four, in the other "
         f"{int((~odd).sum()):,} the {ends[0]}.",
         measured={"columns": starts, "samples": int(odd.sum())},
         cause=Cause(f"probably {orders[0]} where the others hold {orders[1]}", "order"),
@@ -551,15 +551,15 @@ _UNIT, _APART = 1.01, 0.5  # of quaternions: their length, and how far another o
 _STEPS, _COLUMNS = 8, 2  # fewest of a sample that stands still: a single number may well be the same throughout
 
 
-def _none(schema: Schema) -> str:
+def _no_unlisted(schema: Schema) -> str:
     return "" if schema.reads_unlisted else f"the schema speaks of all fields ({ANY!r})"
 
 
 @rule(
     UNLISTED, "odd-unlisted-field", Severity.WARNING, Level.SAMPLE, per="sample", measures=(numbers, form),
-    needs=("DC109",), unless=_none, defaults={"least": 8, "share": 0.2, "factor": 50.0},
+    suppressed_by=("DC109",), unless=_no_unlisted, defaults={"least": 8, "share": 0.2, "factor": 50.0},
 )  # fmt: skip
-def odd_unlisted_field(rows: Rows, case: Case) -> Iterator[Failure]:
+def odd_unlisted_field(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A field that the schema does not list holds something else in few samples than in all others.
 
     What:
@@ -602,20 +602,22 @@ def odd_unlisted_field(rows: Rows, case: Case) -> Iterator[Failure]:
         forms = _forms(rows, name)
         usual, count = Counter(form for form, there in zip(forms, known, strict=True) if there).most_common(1)[0]
         other = known & np.array([form != usual for form in forms])
-        if _few(other, known, case):
-            seen = listed(sorted({_form_said(form) for form, odd in zip(forms, other, strict=True) if odd}))
-            yield _odd(name, other, f"{those(other, 'hold')} {seen} where {count:,} hold {_form_said(usual)}", "form")
+        if _is_minority(other, known, case):
+            seen = first_few(sorted({_form_text(form) for form, odd in zip(forms, other, strict=True) if odd}))
+            yield _odd_failure(
+                name, other, f"{count_phrase(other, 'hold')} {seen} where {count:,} hold {_form_text(usual)}", "form"
+            )
         alike = known & ~other
         yield from _large(rows, case, name, alike, usual)
         yield from _still(rows, case, name, alike, usual)
         yield from _reordered_unlisted(rows, case, name, alike, usual)
 
 
-def _few(odd: Array, of: Array, case: Case) -> bool:
+def _is_minority(odd: Array, of: Array, case: RuleContext) -> bool:
     return 0 < int(odd.sum()) <= float(case.options["share"]) * int(of.sum())
 
 
-def _odd(name: str, mask: Array, said: str, kind: str, order: Array | None = None) -> Failure:
+def _odd_failure(name: str, mask: Array, said: str, kind: str, order: Array | None = None) -> Failure:
     return Failure(
         mask, f"{said}.", kind=kind, order=order, extra=(name,),
         fix="Look at them; list the field in the schema with its role and unit, and more of it is judged.",
@@ -635,14 +637,14 @@ def _kind(dtype: str) -> str:
     return "floats" if dtype.startswith("float") else "whole numbers"
 
 
-def _form_said(form: tuple[str, int, tuple[int, ...]]) -> str:
+def _form_text(form: tuple[str, int, tuple[int, ...]]) -> str:
     kind, ndim, sizes = form
     axes = ", ".join(["N" if ndim else "", *map(str, sizes)]).strip(", ")
     return f"{kind} [{axes}]"
 
 
 def _large(
-    rows: Rows, case: Case, name: str, known: Array, usual: tuple[str, int, tuple[int, ...]]
+    rows: Rows, case: RuleContext, name: str, known: Array, usual: tuple[str, int, tuple[int, ...]]
 ) -> Iterator[Failure]:  # fmt: skip
     if usual[0] != "floats":  # whole numbers may be names and counters: of 0 and 1, 150 is no larger measurement
         return
@@ -652,26 +654,28 @@ def _large(
         return
     odd = good & (size >= float(case.options["factor"]) * typical)
     rest = size[good & ~odd]
-    if rest.all() and _few(odd, known, case) and float(rest.max()) <= _ALIKE * float(rest.min()):
-        said = f"{those(odd, 'hold')} numbers up to {shown(float(size[odd].max()))}; the others reach "
-        yield _odd(name, odd, f"{said}{shown(float(rest.min()))} to {shown(float(rest.max()))}", "large", size)
+    if rest.all() and _is_minority(odd, known, case) and float(rest.max()) <= _ALIKE * float(rest.min()):
+        said = f"{count_phrase(odd, 'hold')} numbers up to {format_number(float(size[odd].max()))}; the others reach "
+        yield _odd_failure(
+            name, odd, f"{said}{format_number(float(rest.min()))} to {format_number(float(rest.max()))}", "large", size
+        )
 
 
 def _still(
-    rows: Rows, case: Case, name: str, known: Array, usual: tuple[str, int, tuple[int, ...]]
+    rows: Rows, case: RuleContext, name: str, known: Array, usual: tuple[str, int, tuple[int, ...]]
 ) -> Iterator[Failure]:  # fmt: skip
     kind, ndim, sizes = usual
     if kind != "floats" or ndim != 2 or sizes[0] < _COLUMNS:
         return
     long = known & (rows[f"{name}:dims"][:, 0] >= _STEPS)
     still = long & (rows[f"{name}:min"] == rows[f"{name}:max"]).all(axis=1)
-    if int(long.sum()) >= int(case.options["least"]) and _few(still, long, case):
-        said = f"{those(still, 'stand')} still in all dimensions; {int((long & ~still).sum()):,} others move"
-        yield _odd(name, still, said, "still")
+    if int(long.sum()) >= int(case.options["least"]) and _is_minority(still, long, case):
+        said = f"{count_phrase(still, 'stand')} still in all dimensions; {int((long & ~still).sum()):,} others move"
+        yield _odd_failure(name, still, said, "still")
 
 
 def _reordered_unlisted(
-    rows: Rows, case: Case, name: str, known: Array, usual: tuple[str, int, tuple[int, ...]]
+    rows: Rows, case: RuleContext, name: str, known: Array, usual: tuple[str, int, tuple[int, ...]]
 ) -> Iterator[Failure]:  # fmt: skip
     """Yield samples whose four columns are those of the others turned by one: w is first in one, last in the other."""
     if usual[0] != "floats" or usual[2] != (4,):
@@ -687,6 +691,6 @@ def _reordered_unlisted(
     turned = np.minimum(*(np.abs(np.roll(ends, by, axis=2) - middle).max(axis=(0, 2)) for by in (1, -1)))
     odd = known & (away > _APART) & (turned < away / 2)
     rest = known & ~odd
-    if _few(odd, known, case) and float(away[rest].max()) < _APART:
-        said = f"{those(odd, 'have')} unit quaternions that fit the others with their columns turned by one"
-        yield _odd(name, odd, f"{said} (w first, w last)", "order", away)
+    if _is_minority(odd, known, case) and float(away[rest].max()) < _APART:
+        said = f"{count_phrase(odd, 'have')} unit quaternions that fit the others with their columns turned by one"
+        yield _odd_failure(name, odd, f"{said} (w first, w last)", "order", away)

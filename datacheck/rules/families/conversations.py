@@ -15,7 +15,7 @@ from datacheck.model.chats import text_at
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import Rows
-from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those, where_text
+from datacheck.rules.base import Columns, RuleContext, count_phrase, first_few, match_texts, measure, pluralize, rule
 from datacheck.rules.chat_turns import CALLER, SPELLED, Chat, Turns, chats_in, order_of, pairs_of, turns_of
 from datacheck.rules.measures import form
 from datacheck.rules.text_bytes import blank
@@ -39,7 +39,7 @@ UNKNOWN, NO_USER, LAST, NO_CALL, TOOLS, TWICE, SPANS, SPANNED = 1, 2, 4, 8, 16, 
 _MOST = {TWICE: 0.05, SPANS: 0.5}
 
 
-def _heard(messages: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], bool]:
+def _roles(messages: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], bool]:
     """Return who speaks, in order, and whether a turn may be empty or a mere "None"."""
     try:
         roles, said = tuple([m["role"] for m in messages]), [m["content"] for m in messages]
@@ -130,18 +130,18 @@ def speakers(column: Column, spec: FieldSpec) -> Columns:
     learnt = spec.train_on or "assistant"
     turns = turns_of(column)
     if turns is not None:
-        return dict(_ordered(turns, spec.speakers, learnt)) | {"turns": turns.orders()}
+        return dict(_order_columns(turns, spec.speakers, learnt)) | {"turns": turns.orders()}
     chats = chats_in(column)
-    heard = [_heard(messages) for messages in chats]
+    heard = [_roles(messages) for messages in chats]
     told = [_order(roles, spec.speakers, learnt) for roles, _ in heard]
     order = np.array([wrong for wrong, _ in told], dtype=np.int64)
     called = [i for i, m in enumerate(chats) if sum(map(len, m)) > 2 * len(m) or "tool" in heard[i][0]]
     odd = [i for i, (_, odd) in enumerate(heard) if odd]
-    spoken = _spoken(chats.__getitem__, learnt, order, [strange for _, strange in told], called, odd)
+    spoken = _speaker_columns(chats.__getitem__, learnt, order, [strange for _, strange in told], called, odd)
     return dict(spoken) | {"turns": [order_of(roles[: SPELLED + 1]) for roles, _ in heard]}
 
 
-def _ordered(turns: Turns, known: tuple[str, ...], learnt: str) -> Columns:
+def _order_columns(turns: Turns, known: tuple[str, ...], learnt: str) -> Columns:
     """Return what `speakers` finds in plain chats: as `_order` says of each, of all at once."""
     count, filled = len(turns.roles), turns.counts > 0
     answer = turns.first(turns.where(learnt, CALLER))
@@ -167,10 +167,10 @@ def _ordered(turns: Turns, known: tuple[str, ...], learnt: str) -> Columns:
     short = np.flatnonzero(~odd & (turns.said.lengths < 4 * _SHORT))  # bytes: a character has four at most
     odd[short] = [len(text_at(turns.said, i)) < _SHORT for i in short.tolist()]
     owners = np.searchsorted(np.cumsum(turns.counts), np.flatnonzero(odd), side="right")
-    return _spoken(turns.chat, learnt, order, strange, called.tolist(), np.unique(owners).tolist())
+    return _speaker_columns(turns.chat, learnt, order, strange, called.tolist(), np.unique(owners).tolist())
 
 
-def _spoken(
+def _speaker_columns(
     chat: Callable[[int], Chat],
     learnt: str,
     order: Array,
@@ -183,11 +183,11 @@ def _spoken(
         order[i] |= _calls(chat(i))
     counts = np.zeros((3, len(order)), np.int64)
     for i in odd:
-        counts[:, i] = _silent(chat(i), learnt)
+        counts[:, i] = _empty_turns(chat(i), learnt)
     return {"order": order, "strange": strange, "hollow": counts[0], "mute": counts[1], "unsaid": counts[2]}
 
 
-def _silent(messages: Sequence[dict[str, Any]], learnt: str) -> tuple[int, int, int]:
+def _empty_turns(messages: Sequence[dict[str, Any]], learnt: str) -> tuple[int, int, int]:
     """Return how many turns are empty and learnt from, empty otherwise, a mere None."""
     hollow = mute = unsaid = 0
     for message in messages:
@@ -217,9 +217,9 @@ def words(column: Column, spec: FieldSpec) -> Columns:
 
 @rule(
     "DC705", "empty-text", Severity.WARNING, Level.SAMPLE, measures=(form, speakers, words),
-    needs=("DC121", "DC122", "DC702"), applies=lambda s: s.role in {"chat", "text"}, defaults={"share": 0.001},
+    suppressed_by=("DC121", "DC122", "DC702"), applies=lambda s: s.role in {"chat", "text"}, defaults={"share": 0.001},
 )  # fmt: skip
-def empty_text(rows: Rows, case: Case) -> Iterator[Failure]:
+def empty_text(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A text or a turn says nothing, or is the word None.
 
     What:
@@ -261,18 +261,18 @@ def empty_text(rows: Rows, case: Case) -> Iterator[Failure]:
     share = float(case.options["share"])
     hollow = known & (rows["hollow"] > 0)
     if hollow.any() and (case.spec.role != "text" or _exceptions(rows, hollow, known, case)):
-        found = _empty(hollow, f"{those(hollow, 'have')} an empty {what}.", "empty")
+        found = _empty(hollow, f"{count_phrase(hollow, 'have')} an empty {what}.", "empty")
         yield replace(found, severity=Severity.WARNING) if case.spec.optional and case.spec.role == "text" else found
     unsaid = known & (rows["unsaid"] > 0)
     if unsaid.any():
-        text = f"{those(unsaid, 'say')} None, nan or null and nothing else in a {what.split()[-1]}."
+        text = f"{count_phrase(unsaid, 'say')} None, nan or null and nothing else in a {what.split()[-1]}."
         yield _empty(unsaid, text, "none")
     mute = known & (rows["mute"] > 0) if "mute" in rows else known & False
     if mute.sum() > share * known.sum():
-        yield _empty(mute, f"{those(mute, 'have')} an empty turn of another speaker.", "mute")
+        yield _empty(mute, f"{count_phrase(mute, 'have')} an empty turn of another speaker.", "mute")
 
 
-def _exceptions(rows: Rows, hollow: Array, known: Array, case: Case) -> bool:
+def _exceptions(rows: Rows, hollow: Array, known: Array, case: RuleContext) -> bool:
     """Tell whether empty texts are too many, in all or in one file, and of an optional field still few of its texts."""
     share, count = float(case.options["share"]), int(hollow.sum())
     if case.spec.optional and count > _RARELY * known.sum():
@@ -319,13 +319,13 @@ def preference(block: Block, schema: Schema) -> Columns:
             found[f"{name}:equal"] = np.array([a.strip() == b.strip() for a, b in pairs], dtype=bool)
             found[f"{name}:prompts"] = np.zeros(len(block), bool)
             continue
-        parting = [_parting(messages_of(a), messages_of(b)) for a, b in pairs]
+        parting = [_diverging_roles(messages_of(a), messages_of(b)) for a, b in pairs]
         found[f"{name}:equal"] = np.array([roles is None for roles in parting], dtype=bool)
         found[f"{name}:prompts"] = np.array([bool(_PROMPTING & (roles or set())) for roles in parting], dtype=bool)
     return found
 
 
-def _parting(one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -> set[str] | None:
+def _diverging_roles(one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -> set[str] | None:
     """Return who speaks in the first turns in which two chats differ, None where they do not."""
     for turns in zip_longest(one, other):
         if turns[0] != turns[1]:
@@ -335,9 +335,9 @@ def _parting(one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -> 
 
 @rule(
     "DC706", "role-order", Severity.ERROR, Level.SAMPLE, measures=(form, speakers, preference),
-    needs=("DC121", "DC122"), applies=lambda s: s.role == "chat",
+    suppressed_by=("DC121", "DC122"), applies=lambda s: s.role == "chat",
 )  # fmt: skip
-def role_order(rows: Rows, case: Case) -> Iterator[Failure]:
+def role_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The turns of a chat are not in an order that a template can render and a model can learn from.
 
     What:
@@ -384,12 +384,12 @@ def role_order(rows: Rows, case: Case) -> Iterator[Failure]:
         mask &= mask.sum() <= _MOST.get(bit, 1) * of.sum()
         if not mask.any():
             continue
-        strange = f": {listed(sorted({repr(str(s)) for s in rows['strange'][mask]}))}" if bit == UNKNOWN else ""
+        strange = f": {first_few(sorted({repr(str(s)) for s in rows['strange'][mask]}))}" if bit == UNKNOWN else ""
         count = int(mask.sum())
         verb = what if count > 1 else what.replace("have ", "has ", 1).replace("do not", "does not", 1)
         yield Failure(
             mask,
-            f"{counted(count)} {verb}{strange}.",
+            f"{pluralize(count)} {verb}{strange}.",
             expected={"speakers": list(case.spec.speakers)},
             cause=Cause(why, kind, explains=count) if why else None,
             severity=Severity.WARNING if bit in {LAST, TWICE} else None,
@@ -398,7 +398,7 @@ def role_order(rows: Rows, case: Case) -> Iterator[Failure]:
         )
 
 
-def _judged(rows: Rows, case: Case, bit: int) -> Array:
+def _judged(rows: Rows, case: RuleContext, bit: int) -> Array:
     """Return bool (rows): chats of which a fault is one, whatever other fields the samples have.
 
     Notes:
@@ -408,7 +408,7 @@ def _judged(rows: Rows, case: Case, bit: int) -> Array:
     mine = any(case.name in pair for pair in pairs)
     found = np.ones(len(rows), bool)
     if bit == NO_USER and mine:
-        found = ~where_text(rows["turns"], lambda turns: turns == (case.spec.train_on or "assistant"))
+        found = ~match_texts(rows["turns"], lambda turns: turns == (case.spec.train_on or "assistant"))
     elif bit == LAST and not mine:
         for name, _ in pairs:
             found &= ~rows.measured(f":{name}:equal")
@@ -417,10 +417,10 @@ def _judged(rows: Rows, case: Case, bit: int) -> Array:
 
 @rule(
     "DC712", "equal-preference", Severity.ERROR, Level.SAMPLE, measures=(form, preference),
-    needs=("DC121", "DC122", "DC702"),
+    suppressed_by=("DC121", "DC122", "DC702"),
     applies=lambda s: s.role in {"chat", "text"} and s.preferred_over is not None,
 )  # fmt: skip
-def equal_preference(rows: Rows, case: Case) -> Iterator[Failure]:
+def equal_preference(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A preferred answer is the rejected one, or answers another question.
 
     What:
@@ -462,8 +462,8 @@ def equal_preference(rows: Rows, case: Case) -> Iterator[Failure]:
     same = known & rows[f":{name}:equal"].astype(bool) & ~apart
     fix = "Drop the pairs, or join answers and prompts again by their key."
     if same.any():
-        text = f"{name} and {other} are equal in {counted(int(same.sum()))}: nothing is preferred."
+        text = f"{name} and {other} are equal in {pluralize(int(same.sum()))}: nothing is preferred."
         yield Failure(same, text, cause=Cause("both answers are one", "same"), fix=fix, kind="same", extra=pair)
     if apart.any():
-        text = f"{name} and {other} answer different prompts in {counted(int(apart.sum()))}."
+        text = f"{name} and {other} answer different prompts in {pluralize(int(apart.sum()))}."
         yield Failure(apart, text, cause=Cause("prompts differ", "prompts"), fix=fix, kind="prompts", extra=pair)

@@ -10,7 +10,17 @@ import numpy as np
 from datacheck.model.finding import Failure, Level, Severity
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import CHECKED, Measured, Rows, Texts
-from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, shown, those, unreadable
+from datacheck.rules.base import (
+    Columns,
+    RuleContext,
+    count_phrase,
+    first_few,
+    format_number,
+    measure,
+    pluralize,
+    rule,
+    unreadable,
+)
 from datacheck.rules.measures import form, is_numeric
 from datacheck.schema.grammar import SAMPLES, SUM
 from datacheck.schema.model import Schema
@@ -33,7 +43,7 @@ def weight(block: Block, schema: Schema) -> Columns:
     "DC103", "empty-or-tiny", Severity.ERROR, Level.FILE, per="sample", measures=(weight,), sees="all",
     defaults={"share": 0.1, "scatter": 8.0, "least": 8},
 )  # fmt: skip
-def empty_or_tiny(rows: Rows, case: Case) -> Iterator[Failure]:
+def empty_or_tiny(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A file holds no bytes, or far fewer than the others of its kind.
 
     What:
@@ -72,10 +82,10 @@ def empty_or_tiny(rows: Rows, case: Case) -> Iterator[Failure]:
     paths = list[str]()
     if empty.any():
         paths = sorted({_empty_path(rows.table.reasons[int(row)]) for row in rows.index[empty]} - {""})
-        where = f": {listed(paths)}" if paths else ""
+        where = f": {first_few(paths)}" if paths else ""
         yield Failure(
             empty,
-            f"{those(empty, 'have')} a file of 0 bytes{where}.",
+            f"{count_phrase(empty, 'have')} a file of 0 bytes{where}.",
             fix="Write or download them again.",
             kind="empty",
         )
@@ -83,7 +93,7 @@ def empty_or_tiny(rows: Rows, case: Case) -> Iterator[Failure]:
     if unused:
         yield Failure(
             np.zeros(len(rows), bool),
-            f"{counted(len(unused), 'file')} of 0 bytes beside the samples: {listed(unused)}.",
+            f"{pluralize(len(unused), 'file')} of 0 bytes beside the samples: {first_few(unused)}.",
             measured={"files": len(unused)},
             severity=Severity.WARNING,
             fix="Write or download them again.",
@@ -94,8 +104,8 @@ def empty_or_tiny(rows: Rows, case: Case) -> Iterator[Failure]:
         sizes = rows[":bytes"][tiny]
         yield Failure(
             tiny,
-            f"{counted(files, 'file')} of {shown(float(np.median(sizes)), 'bytes')} (median) where "
-            f"{shown(typical, 'bytes')} are usual.",
+            f"{pluralize(files, 'file')} of {format_number(float(np.median(sizes)), 'bytes')} (median) where "
+            f"{format_number(typical, 'bytes')} are usual.",
             measured={"smallest": int(sizes.min()), "usual": typical},
             severity=Severity.WARNING,
             fix="Look at them; write or download them again if something is missing.",
@@ -115,7 +125,7 @@ def _empty_path(reason: str) -> str:
     return path if found else ""
 
 
-def _tiny(rows: Rows, case: Case) -> tuple[Array, float, int]:
+def _tiny(rows: Rows, case: RuleContext) -> tuple[Array, float, int]:
     """Return which rows lie in files that are far too small, the usual size of the first kind, and how many files."""
     known, found = rows.measured(":bytes"), np.zeros(len(rows), bool)
     files = rows.files
@@ -190,7 +200,7 @@ def _counts_nothing(schema: Schema) -> str:
     "DC111", "count-mismatch", Severity.ERROR, Level.SAMPLE, per="sample", measures=(attributes, form, stated_sizes),
     sees="all", unless=_counts_nothing,
 )  # fmt: skip
-def count_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
+def count_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """An attribute, an entry in a list or an annotation states another number than there is.
 
     What:
@@ -259,7 +269,7 @@ def _missized(rows: Rows, name: str, picture: str) -> Iterator[Failure]:
         said = [f"{w:.9g} x {h:.9g} where the picture has {a:.9g} x {b:.9g}" for w, h, a, b in pairs.tolist()]
         yield Failure(
             mask,
-            f"{name} states another size than {picture} has in {counted(int(mask.sum()))}: {listed(said)} pixels.",
+            f"{name} states another size than {picture} has in {pluralize(int(mask.sum()))}: {first_few(said)} pixels.",
             measured={"stated": stated[mask][0].tolist(), "found": dims[mask][0, 1::-1].tolist()},
             kind=kind,
             fix=fix,
@@ -267,7 +277,7 @@ def _missized(rows: Rows, name: str, picture: str) -> Iterator[Failure]:
         )
 
 
-def _listed_count(rows: Rows, case: Case, name: str) -> tuple[Array, Array]:
+def _listed_count(rows: Rows, case: RuleContext, name: str) -> tuple[Array, Array]:
     """Return what the list says of each row's file, and of which rows it says it."""
     said = {note.key: int(note.about[name]) for note in case.notes if name in note.about}
     files = rows.files
@@ -277,7 +287,7 @@ def _listed_count(rows: Rows, case: Case, name: str) -> tuple[Array, Array]:
 
 
 def _miscounted(
-    rows: Rows, case: Case, words: str, name: str, what: int | str, stated: Array, known: Array
+    rows: Rows, case: RuleContext, words: str, name: str, what: int | str, stated: Array, known: Array
 ) -> Iterator[Failure]:
     """Yield what is wrong with one number that attributes or lists state."""
     of_file = what == SAMPLES or str(what).startswith(SUM)
@@ -290,7 +300,7 @@ def _miscounted(
         what_of = " (samples of a file)" if what == SAMPLES else "" if isinstance(what, int) else f" ({what})"
         yield Failure(
             wrong,
-            f"{those(wrong, 'have')} {words} {name}: {listed(said)}{what_of}.",
+            f"{count_phrase(wrong, 'have')} {words} {name}: {first_few(said)}{what_of}.",
             measured={"stated": int(stated[first]), "found": int(there[first])},
             kind=name,
             severity=Severity.WARNING if of_file else None,  # what is there may well be whole

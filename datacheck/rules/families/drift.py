@@ -10,15 +10,15 @@ import numpy as np
 
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.table import Rows
-from datacheck.rules.base import Case, Skip, Told, counted, listed, rule, shown
+from datacheck.rules.base import Info, RuleContext, Skip, first_few, format_number, pluralize, rule
 from datacheck.rules.comparison import (
-    Compared,
+    DriftResult,
     Permutations,
     cumulative,
     discovery_rates,
-    foremost,
     histograms,
     pooled_sd,
+    top_measures,
     total_variation,
     wasserstein,
 )
@@ -83,15 +83,17 @@ def _side(rows: Rows, unit: str) -> _Side:
 
 
 def _too_few(rows: Rows, sides: list[_Side], least: int) -> Skip | None:
-    return Skip(np.ones(len(rows), bool), few) if (few := _few("groups", [s.total for s in sides], least)) else None
+    return (
+        Skip(np.ones(len(rows), bool), few) if (few := _shortage("groups", [s.total for s in sides], least)) else None
+    )
 
 
-def _few(what: str, many: list[int], least: int) -> str:
+def _shortage(what: str, many: list[int], least: int) -> str:
     said = f"not enough {what} to compare: {many[0]:,} here and {many[1]:,} in the reference"
     return f"{said}, {least} are needed on each side" if min(many) < least else ""
 
 
-def _looked_at(sides: list[_Side]) -> str:
+def _group_counts(sides: list[_Side]) -> str:
     some = any(side.count < side.total for side in sides)
     said = [f"{side.count:,}{f' of {side.total:,}' if side.count < side.total else ''}" for side in sides]
     return f"{said[0]} groups here, {said[1]} in the reference{' (drawn once, always the same)' if some else ''}"
@@ -113,17 +115,17 @@ class _Feature:
     rate: float = 1.0
     chance: float | None = None
 
-    def compared(self, groups: tuple[int, int], *, drifted: bool, curve: bool) -> Compared:
+    def compared(self, groups: tuple[int, int], *, drifted: bool, curve: bool) -> DriftResult:
         """Return what is told of it, with its two distributions where they are asked for."""
         tested = self.chance is not None
-        return Compared(
+        return DriftResult(
             self.field, self.name, self.unit, self.effect, drifted, (len(self.now), len(self.then)), groups,
             self.rate if tested else None, self.chance, (float(np.median(self.now)), float(np.median(self.then))),
             cumulative(self.now, self.then) if curve else None,
         )  # fmt: skip
 
 
-def _features(sides: list[_Side], case: Case) -> Iterator[_Feature]:
+def _features(sides: list[_Side], case: RuleContext) -> Iterator[_Feature]:
     """Yield every scalar that both sides have, with its distance in standard deviations."""
     for column in sorted(sides[0].rows.table.columns):
         owner, _, stat = column.rpartition(":")
@@ -166,16 +168,16 @@ def _feature(
         return (now, then, effect, counts, positions) if np.isfinite(effect) else None
 
 
-def _dealt(sides: list[_Side]) -> Permutations:
+def _permutations(sides: list[_Side]) -> Permutations:
     return Permutations(np.arange(sum(side.count for side in sides)) < sides[0].count)
 
 
 @rule(
     "DC902", "distribution-drift", Severity.WARNING, Level.DATASET, per="sample",
-    measures=(form, numbers, place, turn), needs=("DC109", "DC201", "DC202", "DC221", "DC222"), compares=True,
+    measures=(form, numbers, place, turn), suppressed_by=("DC109", "DC201", "DC202", "DC221", "DC222"), needs_reference=True,
     defaults=_COUNTED | {"effect": 0.2},
 )  # fmt: skip
-def distribution_drift(rows: Rows, case: Case) -> Iterator[Failure | Skip | Compared]:
+def distribution_drift(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip | DriftResult]:
     """A field is distributed otherwise than in the reference run.
 
     What:
@@ -227,9 +229,9 @@ def distribution_drift(rows: Rows, case: Case) -> Iterator[Failure | Skip | Comp
         return
     features = list(_features(sides, case))
     least, most = float(case.options["effect"]), float(case.options["false_discoveries"])
-    _test(features, _dealt(sides), least, most, int(case.options["permutations"]))
+    _test(features, _permutations(sides), least, most, int(case.options["permutations"]))
     drifted = sorted((f for f in features if f.effect >= least and f.rate <= most), key=lambda f: (-f.effect, f.name))
-    groups, told, drawn = (sides[0].count, sides[1].count), {*drifted}, {*foremost(drifted)}
+    groups, told, drawn = (sides[0].count, sides[1].count), {*drifted}, {*top_measures(drifted)}
     yield from (f.compared(groups, drifted=f in told, curve=f in drawn) for f in features)
     for field in sorted({f.field for f in drifted}):
         yield _drifted(rows, [f for f in drifted if f.field == field], sides, least, most)
@@ -256,13 +258,13 @@ def _test(features: list[_Feature], dealt: Permutations, effect: float, most: fl
 def _drifted(rows: Rows, mine: list[_Feature], sides: list[_Side], least: float, most: float) -> Failure:
     worst = mine[0]
     then, now = np.median(worst.then), np.median(worst.now)
-    others = f"; so do {listed(f'{f.name} ({f.effect:.2g} sd)' for f in mine[1:])}" if len(mine) > 1 else ""
+    others = f"; so do {first_few(f'{f.name} ({f.effect:.2g} sd)' for f in mine[1:])}" if len(mine) > 1 else ""
     spread = abs(now - then) < 0.5 * worst.effect * pooled_sd(worst.now, worst.then)
     way = "differently spread" if spread else "larger" if now > then else "smaller"
     return Failure(
         np.zeros(len(rows), bool),
-        f"{worst.name} differs by {worst.effect:.2g} sd (q {worst.rate:.2g}): median {shown(then, worst.unit)} in the "
-        f"reference, {shown(now, worst.unit)} here{others}; {_looked_at(sides)}; allowed: {least:g} sd, q {most:g}.",
+        f"{worst.name} differs by {worst.effect:.2g} sd (q {worst.rate:.2g}): median {format_number(then, worst.unit)} in the "
+        f"reference, {format_number(now, worst.unit)} here{others}; {_group_counts(sides)}; allowed: {least:g} sd, q {most:g}.",
         measured={"effect": round(worst.effect, 4), "q": round(worst.rate, 4), "measure": worst.name,
                   "groups": [side.count for side in sides], "median": [float(then), float(now)]},
         expected={"effect": least, "q": most},
@@ -278,10 +280,10 @@ def _drifted(rows: Rows, mine: list[_Feature], sides: list[_Side], least: float,
 
 @rule(
     "DC903", "class-drift", Severity.WARNING, Level.DATASET, per="sample", measures=(shares,),
-    needs=("DC109", "DC404"), compares=True, defaults=_COUNTED | {"effect": 0.1},
+    suppressed_by=("DC109", "DC404"), needs_reference=True, defaults=_COUNTED | {"effect": 0.1},
     unless=lambda schema: "" if any(schema.of_role("class")) else "no field has role class",
 )  # fmt: skip
-def class_drift(rows: Rows, case: Case) -> Iterator[Failure | Skip | Told | Compared]:
+def class_drift(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip | Info | DriftResult]:
     """Classes have other shares than in the reference run.
 
     What:
@@ -330,7 +332,7 @@ def class_drift(rows: Rows, case: Case) -> Iterator[Failure | Skip | Told | Comp
     fields, lacking = _labelled(rows, sides, case)
     yield from lacking
     counts = {name: _class_counts(sides, name) for name in fields}
-    dealt, rounds = _dealt(sides), int(case.options["permutations"])
+    dealt, rounds = _permutations(sides), int(case.options["permutations"])
     chances = [dealt.chance(counts[name], total_variation, rounds) for name in fields]
     rates = discovery_rates(np.array([chance.p_value for chance in chances]))
     least, most = float(case.options["effect"]), float(case.options["false_discoveries"])
@@ -343,14 +345,14 @@ def class_drift(rows: Rows, case: Case) -> Iterator[Failure | Skip | Told | Comp
             yield _class_drifted(rows, name, case, halves, (effect, rate), sides)
 
 
-def _labelled(rows: Rows, sides: list[_Side], case: Case) -> tuple[list[str], list[Skip | Told]]:
+def _labelled(rows: Rows, sides: list[_Side], case: RuleContext) -> tuple[list[str], list[Skip | Info]]:
     """Return the fields of which both sides have labels in enough groups, and what is said of the others."""
     names = [name for name, _ in case.schema.of_role("class") if all(f"{name}:classes" in s.rows for s in sides)]
     many = {n: [len(np.unique(s.units[s.rows.measured(f"{n}:classes")])) for s in sides] for n in names}
-    few = {n: _few(f"groups with labels of {n}", many[n], int(case.options["groups"])) for n in names}
+    few = {n: _shortage(f"groups with labels of {n}", many[n], int(case.options["groups"])) for n in names}
     fields, why = [n for n in names if not few[n]], [few[n] for n in names if few[n]]
     skip = Skip(np.ones(len(rows), bool), "; ".join(why))
-    return fields, [Told(one) for one in why] if fields else [skip] * bool(why)
+    return fields, [Info(one) for one in why] if fields else [skip] * bool(why)
 
 
 def _class_counts(sides: list[_Side], name: str) -> Array:
@@ -365,34 +367,34 @@ def _class_counts(sides: list[_Side], name: str) -> Array:
 
 
 def _class_compared(
-    sides: list[_Side], name: str, case: Case, halves: tuple[Array, Array], told: tuple[float, float, float],
+    sides: list[_Side], name: str, case: RuleContext, halves: tuple[Array, Array], told: tuple[float, float, float],
     *, drifted: bool,
-) -> Compared:  # fmt: skip
+) -> DriftResult:  # fmt: skip
     known = tuple(int(np.count_nonzero(side.rows.measured(f"{name}:classes"))) for side in sides)
     effect, rate, usual = told
     now, then = (half / max(half.sum(), 1.0) for half in halves)
     words = class_names(case.schema.fields[name])
     most = np.argsort(-np.abs(now - then), kind="stable")
     moved = tuple((words[i], float(now[i]), float(then[i])) for i in most.tolist() if now[i] + then[i])
-    return Compared(
+    return DriftResult(
         name, "classes", "", effect, drifted, (known[0], known[1]), (sides[0].count, sides[1].count), rate, usual,
         classes=moved if drifted else (),
     )  # fmt: skip
 
 
 def _class_drifted(
-    rows: Rows, name: str, case: Case, halves: tuple[Array, Array], told: tuple[float, float], sides: list[_Side]
+    rows: Rows, name: str, case: RuleContext, halves: tuple[Array, Array], told: tuple[float, float], sides: list[_Side]
 ) -> Failure:
     effect, rate = told
     now, then = (half / half.sum() for half in halves)
     words = class_names(case.schema.fields[name])
     most = np.argsort(-np.abs(now - then), kind="stable")[:3]
-    shown_ = listed(f"class {words[i]} {then[i]:.1%} -> {now[i]:.1%}" for i in most.tolist())
+    shown_ = first_few(f"class {words[i]} {then[i]:.1%} -> {now[i]:.1%}" for i in most.tolist())
     first = int(most[0])
     way = "rarer" if now[first] < then[first] else "commoner"
     return Failure(
         np.zeros(len(rows), bool),
-        f"the class shares differ by {effect:.2g} (total variation, q {rate:.2g}): {shown_}; {_looked_at(sides)}; "
+        f"the class shares differ by {effect:.2g} (total variation, q {rate:.2g}): {shown_}; {_group_counts(sides)}; "
         f"{float(case.options['effect']):g} is allowed.",
         measured={"effect": round(effect, 4), "q": round(rate, 4), "groups": [side.count for side in sides]},
         expected={"effect": float(case.options["effect"])},
@@ -405,9 +407,9 @@ def _class_drifted(
 
 @rule(
     "DC901", "version-change", Severity.INFO, Level.DATASET, per="sample", measures=(form, content), span="all",
-    sees="all", compares=True, defaults={"removed": 0.05},
+    sees="all", needs_reference=True, defaults={"removed": 0.05},
 )  # fmt: skip
-def version_change(rows: Rows, case: Case) -> Iterator[Failure]:
+def version_change(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The dataset is not the one of the reference run.
 
     What:
@@ -469,11 +471,11 @@ def _samples(rows: Rows, before: Rows, most: float) -> Iterator[Failure]:
     fix = "Record the version, and name it with every result."
     added = at < 0
     if added.any():
-        text = f"{counted(int(added.sum()))} not in the reference."
+        text = f"{pluralize(int(added.sum()))} not in the reference."
         yield Failure(added, text, measured={"added": int(added.sum())}, fix=fix, kind="added")
     if gone:
         share = len(gone) / len(before)
-        text = f"{len(gone):,} of {counted(len(before))} of the reference {'are' if len(gone) > 1 else 'is'} gone"
+        text = f"{len(gone):,} of {pluralize(len(before))} of the reference {'are' if len(gone) > 1 else 'is'} gone"
         yield Failure(
             np.zeros(len(rows), bool),
             f"{text} ({share:.1%}), such as {gone[0]}; {most:.1%} may be.",
@@ -489,7 +491,7 @@ def _samples(rows: Rows, before: Rows, most: float) -> Iterator[Failure]:
     if both.any():
         changed[both] = rows["content"][both] != before["content"][at[both]]
     if changed.any():
-        text = f"{int(changed.sum()):,} of {counted(int(both.sum()))} under the same key hold something else."
+        text = f"{int(changed.sum()):,} of {pluralize(int(both.sum()))} under the same key hold something else."
         yield Failure(changed, text, measured={"changed": int(changed.sum())}, fix=fix, kind="changed")
 
 

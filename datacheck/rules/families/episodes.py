@@ -11,7 +11,7 @@ import numpy as np
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured, Rows
-from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, shown, those
+from datacheck.rules.base import Columns, RuleContext, count_phrase, first_few, format_number, measure, pluralize, rule
 from datacheck.rules.measures import form, is_numeric, of_role, reduced
 from datacheck.rules.series import RUNS, ends, least_run, long_runs, moving, runs, series, states, time_field
 from datacheck.schema.grammar import TIME, factor
@@ -31,9 +31,9 @@ def _no_expectation(schema: Schema) -> str:
 
 @rule(
     "DC501", "short-episode", Severity.ERROR, Level.SAMPLE, per="sample", measures=(form,),
-    needs=("DC109", "DC121", "DC122"), unless=_no_expectation, defaults={"starts": 0.8},
+    suppressed_by=("DC109", "DC121", "DC122"), unless=_no_expectation, defaults={"starts": 0.8},
 )  # fmt: skip
-def short_episode(rows: Rows, case: Case) -> Iterator[Failure]:
+def short_episode(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """An episode gives no training window, or is not of the declared length.
 
     What:
@@ -86,7 +86,7 @@ def short_episode(rows: Rows, case: Case) -> Iterator[Failure]:
         if odd.any():
             yield Failure(
                 odd,
-                f"{those(odd, 'have')} {int(np.median(steps[odd])):,} steps (median); {episode.length} is allowed.",
+                f"{count_phrase(odd, 'have')} {int(np.median(steps[odd])):,} steps (median); {episode.length} is allowed.",
                 measured={"steps": int(np.median(steps[odd]))},
                 expected={"length": str(episode.length)},
                 fix="Leave them out, or widen episode: {length: ...}.",
@@ -97,11 +97,11 @@ def short_episode(rows: Rows, case: Case) -> Iterator[Failure]:
 def _windowless(rows: Rows, known: Array, short: Array, steps: Array, length: int) -> Failure:
     groups = np.array([rows.table.groups[int(i)] for i in rows.index], dtype=object)
     empty = sorted(set(groups[short]) - set(groups[known & ~short]) - {""})
-    whole = f"; {counted(len(empty), 'group')} without any: {listed(empty)}" if empty else ""
+    whole = f"; {pluralize(len(empty), 'group')} without any: {first_few(empty)}" if empty else ""
     text = "shorter than the window: range(0)" if length > 1 else "episodes without a step"
     return Failure(
         short,
-        f"{those(short, 'give')} no window of {counted(length, 'step')}: the shortest has {int(steps[short].min()):,}, "
+        f"{count_phrase(short, 'give')} no window of {pluralize(length, 'step')}: the shortest has {int(steps[short].min()):,}, "
         f"the longest {int(steps[short].max()):,}{whole}.",
         measured={
             "shortest": int(steps[short].min()), "longest": int(steps[short].max()), "groups": empty[:20],
@@ -210,11 +210,11 @@ def commands(column: Column, spec: FieldSpec) -> Columns:
 
 @rule(
     "DC504", "idle-episode", Severity.WARNING, Level.SAMPLE, per="sample", measures=(motion, commands),
-    needs=("DC109", "DC121", "DC122", "DC123", "DC221", "DC222"),
+    suppressed_by=("DC109", "DC121", "DC122", "DC123", "DC221", "DC222"),
     defaults={"idle": 0.5, "reach": 0.01, "seconds": 0.5, "steps": 10, "leading": 1.0, "noop": 0.2},
     unless=lambda s: "" if time_field(s) and states(s) else "no joint angles or positions over time", paced=True,
 )  # fmt: skip
-def idle_episode(rows: Rows, case: Case) -> Iterator[Failure]:
+def idle_episode(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Nothing moves for most of an episode, or its commands ask for nothing.
 
     What:
@@ -267,7 +267,7 @@ def idle_episode(rows: Rows, case: Case) -> Iterator[Failure]:
         yield replace(_idle(rows, bad, frozen, idle, np.fmax(noop, same), most, place), ranges=ranges)
     nothing = known & ~bad & (noop > float(options["noop"]))
     if nothing.any():
-        yield _unasked(nothing, noop, float(options["noop"]))
+        yield _noop_failure(nothing, noop, float(options["noop"]))
     waits = known & ~bad & (rows["head"] > float(options["leading"]) * (fps or np.inf))
     if waits.any():
         yield _waiting(waits, float(np.median(rows["head"][waits])) / (fps or 1.0))
@@ -287,11 +287,11 @@ def _moving(rows: Rows, least: int) -> Array:
     return np.stack([np.concatenate([0 * every, stop], axis=1), np.concatenate([start, every], axis=1)], axis=2)
 
 
-def _unasked(nothing: Array, noop: Array, most: float) -> Failure:
+def _noop_failure(nothing: Array, noop: Array, most: float) -> Failure:
     typical = float(np.median(noop[nothing]))
     return Failure(
         nothing,
-        f"{100 * typical:.3g} % of the commands of {counted(int(nothing.sum()))} (median) ask for nothing, allowed "
+        f"{100 * typical:.3g} % of the commands of {pluralize(int(nothing.sum()))} (median) ask for nothing, allowed "
         f"{100 * most:g} %.",
         measured={"noop": typical},
         expected={"noop": f"..{most:g}"},
@@ -304,7 +304,7 @@ def _unasked(nothing: Array, noop: Array, most: float) -> Failure:
 def _waiting(waits: Array, seconds: float) -> Failure:
     return Failure(
         waits,
-        f"{those(waits, 'begin')} with {seconds:.2g} s (median) in which nothing moves.",
+        f"{count_phrase(waits, 'begin')} with {seconds:.2g} s (median) in which nothing moves.",
         measured={"seconds": seconds},
         severity=Severity.INFO,
         fix="Let windows begin shortly before the first motion.",
@@ -337,7 +337,7 @@ def _idle(rows: Rows, bad: Array, frozen: Array, idle: Array, unasked: Array, mo
     found = int(reasons[kind][0].sum())
     return Failure(
         bad,
-        f"{those(bad, 'stand')} still for {100 * float(np.median(idle[bad])):.3g} % of the steps (median; {said}), "
+        f"{count_phrase(bad, 'stand')} still for {100 * float(np.median(idle[bad])):.3g} % of the steps (median; {said}), "
         f"allowed {100 * most:g} %.",
         measured={
             "idle": float(np.median(idle[bad])), "frozen": int((frozen & bad).sum()),
@@ -371,9 +371,9 @@ def _kept(schema: Schema, steps: Array) -> Array:
 
 @rule(
     "DC509", "filter-collapse", Severity.ERROR, Level.DATASET, per="sample", measures=(form,),
-    needs=("DC109", "DC121", "DC122"), unless=_unfiltered, defaults={"share": 0.5, "least": 2},
+    suppressed_by=("DC109", "DC121", "DC122"), unless=_unfiltered, defaults={"share": 0.5, "least": 2},
 )  # fmt: skip
-def filter_collapse(rows: Rows, case: Case) -> Iterator[Failure]:
+def filter_collapse(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """What training leaves out is most of a task.
 
     What:
@@ -428,8 +428,8 @@ def _collapsed(known: Array, groups: Array, lost: list[tuple[str, int, int]], se
     every = severity is None
     return Failure(
         known & False,
-        f"windows and length leave out {'all' if every else 'most'} episodes of {counted(len(lost), 'group')}: "
-        f"{listed(said)}.",
+        f"windows and length leave out {'all' if every else 'most'} episodes of {pluralize(len(lost), 'group')}: "
+        f"{first_few(said)}.",
         measured={"groups": {name: [out, of] for name, out, of in lost[:20]}},
         cause=Cause("the episodes of these tasks are shorter than the window, or not of the declared length", "length"),
         severity=severity,
@@ -486,10 +486,10 @@ def timing(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC502", "bad-timestamps", Severity.ERROR, Level.SAMPLE, measures=(timing,), needs=("DC109", "DC122", "DC221"),
+    "DC502", "bad-timestamps", Severity.ERROR, Level.SAMPLE, measures=(timing,), suppressed_by=("DC109", "DC122", "DC221"),
     applies=of_role("timestamp"), defaults={"gap": 1.5, "share": 0.001, "lost": 0.1},
 )  # fmt: skip
-def bad_timestamps(rows: Rows, case: Case) -> Iterator[Failure]:
+def bad_timestamps(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Time stands still, runs backwards, or has gaps.
 
     What:
@@ -535,7 +535,7 @@ def bad_timestamps(rows: Rows, case: Case) -> Iterator[Failure]:
             count = int(rows[stat][mask].sum())
             yield Failure(
                 mask,
-                f"time {words} {counted(count, 'time')} in {counted(int(mask.sum()))}.",
+                f"time {words} {pluralize(count, 'time')} in {pluralize(int(mask.sum()))}.",
                 measured={stat: count},
                 fix=fix,
                 kind=kind,
@@ -550,14 +550,14 @@ def bad_timestamps(rows: Rows, case: Case) -> Iterator[Failure]:
         yield _gappy(rows, case, gappy, place)
 
 
-def _gappy(rows: Rows, case: Case, gappy: Array, place: int) -> Failure:
+def _gappy(rows: Rows, case: RuleContext, gappy: Array, place: int) -> Failure:
     gaps, lost = rows["longer"][:, place], float(rows["lost"][gappy, place].max())
     steps = rows["step"][gappy] * factor(case.spec.unit or "s")
-    least, most = (shown(float(end), "s") for end in (steps.min(), steps.max()))
+    least, most = (format_number(float(end), "s") for end in (steps.min(), steps.max()))
     usual = f"median steps of {least}" if least == most else f"of their own median steps ({least} to {most})"
     return Failure(
         gappy,
-        f"{those(gappy, 'have')} {counted(int(gaps[gappy].sum()), 'gap')} above {RATIOS[place]:g} {usual}"
+        f"{count_phrase(gappy, 'have')} {pluralize(int(gaps[gappy].sum()), 'gap')} above {RATIOS[place]:g} {usual}"
         f"{f', which take up to {lost:.0%} of the time' if lost > float(case.options['lost']) else ''}.",
         measured={"gaps": int(gaps[gappy].sum()), "lost": lost},
         severity=Severity.WARNING,
@@ -569,11 +569,11 @@ def _gappy(rows: Rows, case: Case, gappy: Array, place: int) -> Failure:
 
 @rule(
     "DC503", "fps-mismatch", Severity.WARNING, Level.GROUP, measures=(timing,),
-    needs=("DC109", "DC122", "DC206", "DC221", "DC502"), applies=of_role("timestamp"), defaults={"tolerance": 0.02},
+    suppressed_by=("DC109", "DC122", "DC206", "DC221", "DC502"), applies=of_role("timestamp"), defaults={"tolerance": 0.02},
     unless=lambda s: "" if s.episode is not None and s.episode.fps is not None else "the schema says no episode fps",
     paced=True,
 )  # fmt: skip
-def fps_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
+def fps_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Time stamps run at another rate than declared.
 
     What:
@@ -618,7 +618,7 @@ def fps_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
         cause = _rate_cause(typical, case.spec.unit or "s")
         yield Failure(
             off,
-            f"{those(off, 'run')} at {shown(typical * episode.fps)} rows a second (median); {episode.fps:g} is "
+            f"{count_phrase(off, 'run')} at {format_number(typical * episode.fps)} rows a second (median); {episode.fps:g} is "
             "declared.",
             measured={"fps": typical * episode.fps},
             expected={"fps": episode.fps},

@@ -15,24 +15,24 @@ from datacheck.model.sample import Block, Origins
 from datacheck.model.table import FAULT, NOT_LISTED, Measured, Note, Rows, Texts
 from datacheck.rules.base import (
     DIGITS,
-    Case,
     Columns,
-    counted,
-    listed,
+    RuleContext,
+    collapse_ranges,
+    count_phrase,
+    first_few,
+    match_texts,
     measure,
-    natural,
+    natural_key,
+    pluralize,
     rule,
-    stretches,
-    those,
     unreadable,
-    where_text,
 )
 from datacheck.rules.measures import form, numbers
 from datacheck.schema.model import FieldSpec, Schema
 
 Array = np.ndarray[Any, Any]
 
-_OTHERS = ("DC102", "DC103", "DC105", "DC110", "DC701")  # rules of their own that judge unreadable rows
+_OTHER_CODES = ("DC102", "DC103", "DC105", "DC110", "DC701")  # rules of their own that judge unreadable rows
 _FIXES = {  # of what notes of DC105 tell, by their kind
     "videos": "Restore the videos.",
     "gone": "Restore the files, or take out what speaks of them.",
@@ -54,7 +54,7 @@ _NOT_DATA = frozenset({
 
 
 @rule("DC101", "unreadable-file", Severity.ERROR, Level.FILE, per="sample", sees="all")
-def unreadable_file(rows: Rows, case: Case) -> Iterator[Failure]:
+def unreadable_file(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A file is damaged, or its bytes are refused, or a folder cannot be listed.
 
     What:
@@ -91,7 +91,7 @@ def unreadable_file(rows: Rows, case: Case) -> Iterator[Failure]:
     unlisted = unreadable(rows, lambda reason: reason.startswith(f"DC101 {NOT_LISTED}"))
     if unlisted.any():
         yield _unlisted(rows, unlisted)
-    mask = unreadable(rows, lambda reason: not reason.startswith(_OTHERS)) & ~unlisted
+    mask = unreadable(rows, lambda reason: not reason.startswith(_OTHER_CODES)) & ~unlisted
     if mask.any():
         reasons = [rows.table.reasons[int(i)] for i in rows.index[mask]]
         kinds = Counter(r.partition(" ")[2] or r for r in reasons)
@@ -100,7 +100,7 @@ def unreadable_file(rows: Rows, case: Case) -> Iterator[Failure]:
         ways += ["Report the fault of datacheck, and leave its samples out until then."] * (ours > 0)
         yield Failure(
             mask,
-            f"{counted(int(mask.sum()))} cannot be read: {_most_common(kinds)}.",
+            f"{pluralize(int(mask.sum()))} cannot be read: {_most_common(kinds)}.",
             measured={"reasons": dict(kinds.most_common(10))},
             fix=" ".join(ways),
         )
@@ -109,10 +109,10 @@ def unreadable_file(rows: Rows, case: Case) -> Iterator[Failure]:
 def _unlisted(rows: Rows, mask: Array) -> Failure:
     """Return the finding of folders of which only the names are known."""
     whys = Counter(rows.table.reasons[int(i)].partition(NOT_LISTED)[2] for i in rows.index[mask])
-    names = stretches(key for key, found in zip(rows.keys, mask, strict=True) if found)
+    names = collapse_ranges(key for key, found in zip(rows.keys, mask, strict=True) if found)
     return Failure(
         mask,
-        f"{counted(int(mask.sum()), 'folder')} cannot be listed, and may hold samples: {listed(names)}: "
+        f"{pluralize(int(mask.sum()), 'folder')} cannot be listed, and may hold samples: {first_few(names)}: "
         f"{_most_common(whys)}.",
         measured={"folders": names[:20], "reasons": dict(whys.most_common(10))},
         kind="not listed",
@@ -132,12 +132,12 @@ def _most_common(kinds: Counter[str], most: int = 3) -> str:
             alike[head if " " in head or not rest else value] += count
         kinds = alike
     said = [f"{reason} ({count:,})" for reason, count in kinds.most_common(most)]
-    more = [counted(len(kinds) - most, "other reason")] if len(kinds) > most else []
+    more = [pluralize(len(kinds) - most, "other reason")] if len(kinds) > most else []
     return "; ".join(said + more)
 
 
 @rule("DC102", "lfs-pointer", Severity.ERROR, Level.FILE, per="sample", sees="all")
-def lfs_pointer(rows: Rows, case: Case) -> Iterator[Failure]:
+def lfs_pointer(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A stand-in lies where the data should be: a Git LFS pointer, or a page that a server sent.
 
     What:
@@ -175,7 +175,7 @@ def lfs_pointer(rows: Rows, case: Case) -> Iterator[Failure]:
         pointers = any("LFS" in reason for reason in kinds)
         yield Failure(
             mask,
-            f"{those(mask, 'hold')} no data: {_most_common(kinds)}.",
+            f"{count_phrase(mask, 'hold')} no data: {_most_common(kinds)}.",
             measured={"reasons": dict(kinds.most_common(10))},
             cause=Cause("cloned without Git LFS", "lfs") if pointers else Cause("a failed download", "page"),
             fix="git lfs pull" if pointers else "Download them again.",
@@ -183,7 +183,7 @@ def lfs_pointer(rows: Rows, case: Case) -> Iterator[Failure]:
 
 
 @rule("DC105", "list-mismatch", Severity.ERROR, Level.DATASET, per="sample", sees="all")
-def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
+def list_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The list of a split and the files on disk do not name the same samples.
 
     What:
@@ -226,10 +226,10 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
         yield _empty(rows, empty)
     missing = unreadable(rows, lambda reason: reason.startswith("DC105")) & ~empty
     if missing.any():
-        gone = stretches(key for key, lost in zip(rows.keys, missing, strict=True) if lost)
+        gone = collapse_ranges(key for key, lost in zip(rows.keys, missing, strict=True) if lost)
         yield Failure(
             missing,
-            f"{those(missing, 'are')} in a list but not on disk: {listed(gone)}.",
+            f"{count_phrase(missing, 'are')} in a list but not on disk: {first_few(gone)}.",
             measured={"missing": gone[:20]},
             kind="missing",
             fix="Restore the files, or take their names off the list.",
@@ -241,7 +241,7 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
     for (reason, kind), keys in sorted(reasons.items()):
         yield Failure(
             np.zeros(len(rows), bool),
-            f"{counted(len(keys), 'name')} ({listed(sorted(keys))}): {reason}.",
+            f"{pluralize(len(keys), 'name')} ({first_few(sorted(keys))}): {reason}.",
             measured={"names": len(keys), "first": sorted(keys)[:10]},
             severity=_SEVERITIES.get(kind, Severity.WARNING),
             kind=re.sub(
@@ -253,11 +253,11 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
 
 def _empty(rows: Rows, empty: Array) -> Failure:
     """Return the finding of entries that name no sample."""
-    places = stretches(key for key, lost in zip(rows.keys, empty, strict=True) if lost)
+    places = collapse_ranges(key for key, lost in zip(rows.keys, empty, strict=True) if lost)
     return Failure(
         empty,
-        f"{counted(int(empty.sum()), 'place')} in a list {'holds' if empty.sum() == 1 else 'hold'} None, or no path: "
-        f"{listed(places)}.",
+        f"{pluralize(int(empty.sum()), 'place')} in a list {'holds' if empty.sum() == 1 else 'hold'} None, or no path: "
+        f"{first_few(places)}.",
         measured={"empty": places[:20]},
         cause=Cause("preprocessing failed for them, and wrote None in their place", "none"),
         kind="none",
@@ -266,7 +266,7 @@ def _empty(rows: Rows, empty: Array) -> Failure:
 
 
 @rule("DC108", "changed-since-last-listing", Severity.WARNING, Level.FILE, per="sample", sees="all")
-def changed_since_last_listing(rows: Rows, case: Case) -> Iterator[Failure]:
+def changed_since_last_listing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The content of a file is not what it was at the last scan.
 
     What:
@@ -304,14 +304,14 @@ def changed_since_last_listing(rows: Rows, case: Case) -> Iterator[Failure]:
         mask = np.array([k in changed or files[int(i)] in changed for k, i in zip(rows.keys, rows.index, strict=True)])
         yield Failure(
             mask.astype(bool),
-            f"{counted(len(changed), 'file')} changed since the last scan: {listed(sorted(changed))}.",
+            f"{pluralize(len(changed), 'file')} changed since the last scan: {first_few(sorted(changed))}.",
             measured={"changed": sorted(changed)[:10]},
             fix="Restore the files if nobody meant to change them; otherwise build the cache again.",
         )
 
 
 @rule("DC110", "unsafe-pickle", Severity.ERROR, Level.FILE, per="sample", sees="all")
-def unsafe_pickle(rows: Rows, case: Case) -> Iterator[Failure]:
+def unsafe_pickle(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A pickle asks for code: something other than NumPy arrays and plain values.
 
     What:
@@ -349,13 +349,13 @@ def unsafe_pickle(rows: Rows, case: Case) -> Iterator[Failure]:
         kinds = Counter(rows.table.reasons[int(i)].partition(" ")[2] for i in rows.index[mask])
         yield Failure(
             mask,
-            f"{those(mask, 'ask')} for more than data: {_most_common(kinds)}.",
+            f"{count_phrase(mask, 'ask')} for more than data: {_most_common(kinds)}.",
             measured={"reasons": dict(kinds.most_common(10))},
             fix="Do not load them with pickle. Convert them at their source to .npz or HDF5.",
         )
 
 
-def _signs(rows: Rows, schema: Schema) -> tuple[Array, Array, list[str], Array]:
+def _placeholder_signs(rows: Rows, schema: Schema) -> tuple[Array, Array, list[str], Array]:
     """Return what tells a sample that nobody recorded.
 
     Shapes:
@@ -375,7 +375,7 @@ def _signs(rows: Rows, schema: Schema) -> tuple[Array, Array, list[str], Array]:
             flags.append(name)
             wrong.append(known & ((low != spec.must_be) | (high != spec.must_be)))
         elif spec.role is not None and spec.role not in _NOT_DATA and spec.file is None:  # a mesh beside it stays good
-            known &= where_text(rows[f"{name}:dtype"], lambda dtype: dtype.startswith("float"))
+            known &= match_texts(rows[f"{name}:dtype"], lambda dtype: dtype.startswith("float"))
             data += known
             zero += known & (low == 0) & (high == 0)
             size += np.where(known, _size(rows, name), 0)
@@ -397,7 +397,7 @@ def _size(rows: Rows, name: str) -> Array:
     "DC109", "placeholder-sample", Severity.ERROR, Level.SAMPLE, per="sample", measures=(numbers, form),
     defaults={"fields": 1},
 )  # fmt: skip
-def placeholder_sample(rows: Rows, case: Case) -> Iterator[Failure]:
+def placeholder_sample(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A sample was written in place of one that failed: all zeros, or with its error flag set.
 
     What:
@@ -430,17 +430,17 @@ def placeholder_sample(rows: Rows, case: Case) -> Iterator[Failure]:
     Reference:
         SceneLeap stores zeros after any exception; no consumer looks at the flag.
     """
-    data, zeros, flags, wrong = _signs(rows, case.schema)
+    data, zeros, flags, wrong = _placeholder_signs(rows, case.schema)
     zero = (data >= max(1, int(case.options["fields"]))) & (zeros == data)
     flagged = wrong.any(axis=0)
     mask = zero | flagged
     if mask.any():
         raised = [name for name, where in zip(flags, wrong, strict=True) if where.any()]
         parts = [f"zeros in every float field ({int(zero.sum()):,})"] if zero.any() else []
-        parts += [f"{listed(raised)} set ({int(flagged.sum()):,})"] if flagged.any() else []
+        parts += [f"{first_few(raised)} set ({int(flagged.sum()):,})"] if flagged.any() else []
         yield Failure(
             mask,
-            f"{those(mask, 'hold')} no data: {', '.join(parts)}.",
+            f"{count_phrase(mask, 'hold')} no data: {', '.join(parts)}.",
             measured={"zero": int(zero.sum()), "flagged": int(flagged.sum())},
             cause=Cause("written by a loader after an exception; training would learn from zeros", "placeholder"),
             fix="Repair the sources and build again; they are left out of valid.json.",
@@ -454,7 +454,7 @@ _NAMED, _MANY = 3, 10  # kinds of unread files that a message names; fewest file
     "DC113", "unread-data", Severity.ERROR, Level.DATASET, per="sample", sees="all", span="all",
     defaults={"share": 0.5, "each": 0.5, "not_read": (), "left_out": False},
 )  # fmt: skip
-def unread_data(rows: Rows, case: Case) -> Iterator[Failure]:
+def unread_data(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Most bytes of the folder are in files that were not opened.
 
     What:
@@ -504,7 +504,7 @@ def unread_data(rows: Rows, case: Case) -> Iterator[Failure]:
         yield from _one_for_each(kinds, rows, case)
         return
     told = [
-        f"{note.reason} ({counted(int(note.about['files']), 'file')}, {_percent(note.about['bytes'] / every)}, such as "
+        f"{note.reason} ({pluralize(int(note.about['files']), 'file')}, {_percent(note.about['bytes'] / every)}, such as "
         f"{note.key})"
         for note in kinds
     ]
@@ -514,7 +514,7 @@ def unread_data(rows: Rows, case: Case) -> Iterator[Failure]:
     ways = [f"{', '.join(reasons)}: {way}" for way, reasons in named.items() if way]
     yield Failure(
         np.zeros(len(rows), bool),
-        f"{_percent(unread / every)} of the bytes are in files that were not opened: {listed(told, _NAMED)}.",
+        f"{_percent(unread / every)} of the bytes are in files that were not opened: {first_few(told, _NAMED)}.",
         measured={"unread": unread, "bytes": every},
         expected={"share": case.options["share"]},
         fix=f"{'. '.join([*ways, 'If training does not use them'])}: "
@@ -522,15 +522,15 @@ def unread_data(rows: Rows, case: Case) -> Iterator[Failure]:
     )
 
 
-def _one_for_each(kinds: Sequence[Note], rows: Rows, case: Case) -> Iterator[Failure]:
+def _one_for_each(kinds: Sequence[Note], rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Yield the kinds of files that lie beside samples without being read: annotations in a format of their own."""
     for note in kinds:
         files = int(note.about["files"])
         if files >= max(_MANY, case.options["each"] * len(rows)):
             yield Failure(
                 np.zeros(len(rows), bool),
-                f"{counted(files, 'file')} that were not read ({note.reason}, such as {note.key}) lie beside "
-                f"{counted(len(rows), 'sample')}: what they say of these was not judged.",
+                f"{pluralize(files, 'file')} that were not read ({note.reason}, such as {note.key}) lie beside "
+                f"{pluralize(len(rows), 'sample')}: what they say of these was not judged.",
                 measured={"files": files},
                 severity=Severity.WARNING,
                 kind=note.reason,
@@ -568,7 +568,7 @@ def companions(block: Block, schema: Schema) -> Columns:
     "DC104", "missing-companion", Severity.ERROR, Level.SAMPLE, per="sample", measures=(companions,),
     unless=_no_companions,
 )  # fmt: skip
-def missing_companion(rows: Rows, case: Case) -> Iterator[Failure]:
+def missing_companion(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A file that belongs to a sample is not there.
 
     What:
@@ -607,11 +607,11 @@ def missing_companion(rows: Rows, case: Case) -> Iterator[Failure]:
         paths = rows[f":lacks/{name}"]
         missing = rows.measured(f":lacks/{name}") & (paths != "")
         if missing.any():
-            keys = stretches(key for key, gone in zip(rows.keys, missing, strict=True) if gone)
+            keys = collapse_ranges(key for key, gone in zip(rows.keys, missing, strict=True) if gone)
             yield Failure(
                 missing,
-                f"{those(missing, 'have')} no {name}: {listed(sorted(set(paths[missing])))} not found; these are "
-                f"{listed(keys)}.",
+                f"{count_phrase(missing, 'have')} no {name}: {first_few(sorted(set(paths[missing])))} not found; these are "
+                f"{first_few(keys)}.",
                 measured={"files": sorted(set(paths[missing]))[:10], "samples": keys[:20]},
                 fix="Restore the files, take the samples off the list, or declare the field optional: true.",
                 kind=name,
@@ -637,7 +637,7 @@ def _folded(names: Sequence[str]) -> list[str]:
     return [unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold()) for name in names]
 
 
-def _alike(names: Sequence[str]) -> Array:
+def _duplicates(names: Sequence[str]) -> Array:
     """Return bool (names): those that stand more than once."""
     if len(set(names)) == len(names):
         return np.zeros(len(names), bool)
@@ -646,7 +646,7 @@ def _alike(names: Sequence[str]) -> Array:
 
 
 @rule("DC106", "duplicate-id", Severity.ERROR, Level.DATASET, per="sample", measures=(called,), span="all", sees="all")
-def duplicate_id(rows: Rows, case: Case) -> Iterator[Failure]:
+def duplicate_id(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Two samples have one name, or would have on another disk.
 
     What:
@@ -702,7 +702,7 @@ def _same_name(rows: Rows) -> Iterator[Failure]:
         few = sorted(set(rows[":id"][same]))
         yield Failure(
             same,
-            f"{those(same, 'share')} {counted(len(few), 'name')} with another one: {listed(few)}.",
+            f"{count_phrase(same, 'share')} {pluralize(len(few), 'name')} with another one: {first_few(few)}.",
             measured={"names": few[:10]},
             fix="Narrow samples: {files: ...} to one form of each sample, or rename.",
             kind="same",
@@ -712,12 +712,12 @@ def _same_name(rows: Rows) -> Iterator[Failure]:
 def _collide(rows: Rows) -> Iterator[Failure]:
     files = rows.files
     every = files.present()
-    folded = _alike(_folded(every))
+    folded = _duplicates(_folded(every))
     if folded.any():
         few = {name: None for name, alike in zip(every, folded, strict=True) if alike}
         yield Failure(
             np.isin(files.rows, [number for number, name in enumerate(files.words) if name in few]),
-            f"{counted(len(few), 'file')} would collide where case or accents do not count: {listed(list(few))}.",
+            f"{pluralize(len(few), 'file')} would collide where case or accents do not count: {first_few(list(few))}.",
             measured={"files": list(few)[:10]},
             fix="Rename them before the data are copied to another disk.",
             severity=Severity.WARNING,
@@ -729,7 +729,7 @@ _ESCAPED = re.compile(r"\\ud[89a-f][0-9a-f]{2}")  # what `storable` writes in pl
 _UNSEEN = {"Cc", "Cf"}
 
 
-def _odd(name: str) -> bool:
+def _is_odd_name(name: str) -> bool:
     """Tell whether a name from inside a file holds what is no Unicode, or what nobody sees."""
     if name.isascii() and name.isprintable() and "\\ud" not in name:
         return False
@@ -742,8 +742,10 @@ _SHOWN = 60  # characters of a name: each sample may have another
 @measure("odd_names", per="sample", depth="structure")
 def odd_names(block: Block, schema: Schema) -> Columns:
     """A name inside the file with bytes that are no UTF-8 or a character that nobody sees: `odd_name`."""
-    fields = [name for name in block.fields if name not in schema.fields and _odd(name)]
-    inner = [] if isinstance(block.origins, Origins) else [o.inner if _odd(o.inner) else "" for o in block.origins]
+    fields = [name for name in block.fields if name not in schema.fields and _is_odd_name(name)]
+    inner = (
+        [] if isinstance(block.origins, Origins) else [o.inner if _is_odd_name(o.inner) else "" for o in block.origins]
+    )
     if not fields and not any(inner):
         return {}
     names = [own or (fields[0] if fields else "") for own in inner or [""] * len(block)]
@@ -752,7 +754,7 @@ def odd_names(block: Block, schema: Schema) -> Columns:
 
 
 @rule("DC107", "junk-file", Severity.WARNING, Level.FILE, per="sample", measures=(odd_names,), span="all", sees="all")
-def junk_file(rows: Rows, case: Case) -> Iterator[Failure]:
+def junk_file(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     r"""A file was left behind by another program, or a name has characters that nobody sees or that are none.
 
     What:
@@ -797,7 +799,7 @@ def junk_file(rows: Rows, case: Case) -> Iterator[Failure]:
         said = reason if len(keys) == 1 else reason.replace("has a", "have a").replace("begins or ends", "begin or end")
         yield Failure(
             np.zeros(len(rows), bool),
-            f"{counted(len(keys), 'name')} ({listed(shown)}): {said}.",
+            f"{pluralize(len(keys), 'name')} ({first_few(shown)}): {said}.",
             measured={"names": len(keys), "first": shown[:10]},
             kind=reason.partition(":")[0],
             fix="Delete them, or rename those that are data.",
@@ -806,8 +808,8 @@ def junk_file(rows: Rows, case: Case) -> Iterator[Failure]:
         shown = sorted({_shown(name) for name in rows[":odd_name"][odd]})
         yield Failure(
             odd,
-            f"{those(odd, 'have')} a name inside with bytes that are no UTF-8 or a character that nobody sees: "
-            f"{listed(shown)}.",
+            f"{count_phrase(odd, 'have')} a name inside with bytes that are no UTF-8 or a character that nobody sees: "
+            f"{first_few(shown)}.",
             measured={"names": shown[:10]},
             kind="inside",
             fix="Rename them in the file; a schema can name a field by its escaped form.",
@@ -832,7 +834,7 @@ def _ungrouped(schema: Schema) -> str:
     "DC112", "sequence-gap", Severity.WARNING, Level.GROUP, per="sample", unless=_ungrouped, sees="all",
     defaults={"least": 20, "contiguous": 0.9, "folders": 10, "whole": 0.85},
 )  # fmt: skip
-def sequence_gap(rows: Rows, case: Case) -> Iterator[Failure]:
+def sequence_gap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The numbering of a sequence has holes.
 
     What:
@@ -878,7 +880,7 @@ def sequence_gap(rows: Rows, case: Case) -> Iterator[Failure]:
         yield from _in_folders(rows, case)
         return
     keys, groups = rows.keys, dict(rows.by_group())
-    lost = _Lost([keys[i] for i in groups.pop("", np.zeros(0, np.int64)).tolist()])
+    lost = _MissingNames([keys[i] for i in groups.pop("", np.zeros(0, np.int64)).tolist()])
     holes, behind = list[str](), np.zeros(len(rows), bool)
     missing = cut = 0
     for group, places in groups.items():
@@ -892,13 +894,13 @@ def sequence_gap(rows: Rows, case: Case) -> Iterator[Failure]:
     if behind.any():
         yield Failure(
             behind,
-            f"{counted(missing, 'frame')} gone in {counted(cut, 'group')}: {listed(holes)}; named are those behind.",
+            f"{pluralize(missing, 'frame')} gone in {pluralize(cut, 'group')}: {first_few(holes)}; named are those behind.",
             measured={"missing": missing, "holes": holes[:20]},
             fix="Restore the frames, or cut the sequence at the hole.",
         )
 
 
-def _in_folders(rows: Rows, case: Case) -> Iterator[Failure]:
+def _in_folders(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Yield the holes in folders, where nearly all folders as deep have files of that ending without a hole."""
     files = rows.files
     kinds: dict[tuple[int, str], dict[str, list[int]]] = {}
@@ -910,12 +912,12 @@ def _in_folders(rows: Rows, case: Case) -> Iterator[Failure]:
             yield from _of_kind(folders, rows, case)
 
 
-def _of_kind(folders: dict[str, list[int]], rows: Rows, case: Case) -> Iterator[Failure]:
+def _of_kind(folders: dict[str, list[int]], rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Yield the holes in folders of one kind; `folders` holds the places of their files in `rows.files.words`."""
-    words, lost = rows.files.words, _Lost([])
+    words, lost = rows.files.words, _MissingNames([])
     behind, holes = np.zeros(len(words), bool), list[str]()
     missing = cut = whole = every = 0
-    for folder, places in sorted(folders.items(), key=lambda item: natural(item[0])):
+    for folder, places in sorted(folders.items(), key=lambda item: natural_key(item[0])):
         names = [words[i] for i in places] if len(places) >= int(case.options["least"]) else []
         few = {_DIGITS.sub("#", name) for name in names[:: max(1, len(names) // 3)]}  # most folders differ here already
         numbers = _numbers(names, lost) if len(few) == 1 else None
@@ -936,7 +938,7 @@ def _of_kind(folders: dict[str, list[int]], rows: Rows, case: Case) -> Iterator[
         mask = behind[rows.files.rows]
         yield Failure(
             mask,
-            f"{counted(missing, 'file')} gone in {cut:,} of {counted(every, 'folder')}: {listed(holes, _LISTED)}; "
+            f"{pluralize(missing, 'file')} gone in {cut:,} of {pluralize(every, 'folder')}: {first_few(holes, _LISTED)}; "
             f"named are those behind. {whole:,} folders are numbered without a hole.",
             measured={"missing": missing, "holes": holes[:20]},
             fix="Restore the files, or cut the sequence at the hole.",
@@ -951,7 +953,7 @@ def _named(group: str, ends: Array, usual: int) -> Iterator[str]:
         yield f"{group} {before + usual}{last}"
 
 
-def _holes(numbers: Array, case: Case) -> tuple[Array, int]:
+def _holes(numbers: Array, case: RuleContext) -> tuple[Array, int]:
     """Return the numbers before and behind each hole, int64 (holes, 2), and the usual step; none where most differ."""
     every = np.array(sorted(set(numbers.tolist())), np.int64)  # np.unique imports numpy.ma
     step = np.diff(every)
@@ -963,7 +965,7 @@ def _holes(numbers: Array, case: Case) -> tuple[Array, int]:
     return np.stack([every[wide], every[wide + 1]], axis=1), usual
 
 
-class _Lost:
+class _MissingNames:
     """Names that no group is known of: what a list names and what is not there.
 
     Args:
@@ -971,7 +973,7 @@ class _Lost:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._parts = [natural(name) for name in names]
+        self._parts = [natural_key(name) for name in names]
         self._by_place: dict[int, dict[int, list[Any]]] = {}
 
     def numbers(self, parts: tuple[str | int, ...], place: int) -> list[Any]:
@@ -986,7 +988,7 @@ class _Lost:
         return self._by_place[place].get(hash((parts[:place], parts[place + 1 :])), [])
 
 
-def _numbers(names: Sequence[str], lost: _Lost) -> tuple[Array, Array] | None:
+def _numbers(names: Sequence[str], lost: _MissingNames) -> tuple[Array, Array] | None:
     """Return the one number that tells names apart, and those of lost names like them; None without such a number.
 
     Shapes:
@@ -995,8 +997,8 @@ def _numbers(names: Sequence[str], lost: _Lost) -> tuple[Array, Array] | None:
     """
     if (quick := _counter(names)) is not None:
         numbers, place = quick
-        return numbers, np.array(lost.numbers(natural(names[0]), place), dtype=np.int64)
-    parts = [natural(name) for name in names]
+        return numbers, np.array(lost.numbers(natural_key(names[0]), place), dtype=np.int64)
+    parts = [natural_key(name) for name in names]
     if len({len(part) for part in parts}) > 1:
         return None
     columns = list(zip(*parts, strict=True))

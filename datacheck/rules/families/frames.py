@@ -10,7 +10,7 @@ import numpy as np
 
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.table import Rows
-from datacheck.rules.base import Case, Skip, Told, counted, rule, shown, those
+from datacheck.rules.base import Info, RuleContext, Skip, count_phrase, format_number, pluralize, rule
 from datacheck.rules.measures import leaf, norms, of_role, place
 from datacheck.rules.placement import FRAMES, READINGS, Signs, projection, stored
 from datacheck.schema.model import FieldSpec
@@ -26,11 +26,11 @@ _OTHER = {"camera_opengl": "camera_opencv", "camera_opencv": "camera_opengl"}
 
 @rule(
     "DC303", "camera-frame", Severity.ERROR, Level.DATASET, measures=(place, projection),
-    needs=("DC109", "DC122", "DC221", "DC301", "DC306", "DC602"),
+    suppressed_by=("DC109", "DC122", "DC221", "DC301", "DC306", "DC602"),
     applies=lambda s: leaf(s) and s.role in {"points", "joints", "position"} and s.frame in _BEFORE,
     defaults={"wrong": 0.5, "sure": 0.999, "better": 0.5, "inside": 0.9},
 )  # fmt: skip
-def camera_frame(rows: Rows, case: Case) -> Iterator[Failure]:
+def camera_frame(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Positions are on the other side of the camera than the declared frame says.
 
     What:
@@ -120,7 +120,7 @@ def _diag(signs: Signs) -> str:
 
 
 def _cause(
-    rows: Rows, case: Case, bad: Array, good: Array, steps: list[Signs], count: int
+    rows: Rows, case: RuleContext, bad: Array, good: Array, steps: list[Signs], count: int
 ) -> tuple[Cause, Signs | None]:  # fmt: skip
     """Return what was done to the data, and the signs that mend it: one of the steps, or a centre subtracted twice.
 
@@ -132,11 +132,11 @@ def _cause(
     """
     frame, centres = case.spec.frame or "", {"joints": ("root", "centroid"), "points": ("centroid",)}
     ways: list[tuple[str, str, Signs | None, Array]] = [
-        (_kind(step, frame), _named(step, frame), step, _mended(rows, np.array(step))) for step in steps
+        (_kind(step, frame), _named(step, frame), step, _corrected(rows, np.array(step))) for step in steps
     ]
     if all(step[2] < 0 for step in steps):
         for centre in centres.get(case.spec.role or "", ()):
-            ways.append((f"twice-{centre}", f"the {centre} was subtracted twice", None, _mended(rows, centre)))
+            ways.append((f"twice-{centre}", f"the {centre} was subtracted twice", None, _corrected(rows, centre)))
     evidence, best = _nearest(rows, case, bad, good, [places for *_, places in ways])
     if best is None and (evidence or len(ways) > 1):
         names = tuple(words for _, words, _, _ in ways)
@@ -157,7 +157,7 @@ def _named(step: Signs, frame: str) -> str:
     return f"{words}: {_diag(step)}"
 
 
-def _mended(rows: Rows, way: Array | str) -> Array:
+def _corrected(rows: Rows, way: Array | str) -> Array:
     """Return where the first position and the centroid of each sample are once signs, or a centre, are put right."""
     places = _places(rows)
     if isinstance(way, str):
@@ -165,17 +165,17 @@ def _mended(rows: Rows, way: Array | str) -> Array:
     return np.asarray(places * np.tile(way, 2))
 
 
-def _nearest(rows: Rows, case: Case, bad: Array, good: Array, ways: list[Array]) -> tuple[bool, int | None]:
+def _nearest(rows: Rows, case: RuleContext, bad: Array, good: Array, ways: list[Array]) -> tuple[bool, int | None]:
     """Return whether good samples say where offenders belong, and which way of mending puts them there, None: none."""
     total, asked = np.zeros(len(ways)), 0
-    for off in (*_beside_others(rows, bad, good, ways), *_beside_fields(rows, case, bad, good, ways)):
+    for off in (*_distances_to_group(rows, bad, good, ways), *_distances_to_field(rows, case, bad, good, ways)):
         total, asked = total + (np.minimum(off, _FAR) ** 2).sum(axis=1), asked + off.shape[1]
     best, *rest = np.argsort(total, kind="stable").tolist()
     clear = all(total[other] - total[best] >= _BETTER for other in rest)
     return asked > 0, best if asked and clear and total[best] <= _NEAR**2 * asked else None
 
 
-def _beside_others(rows: Rows, bad: Array, good: Array, ways: list[Array]) -> Iterator[Array]:
+def _distances_to_group(rows: Rows, bad: Array, good: Array, ways: list[Array]) -> Iterator[Array]:
     """Yield how far each way puts offenders from the good samples of their group, over how far those lie from it."""
     places = _places(rows)
     for _, group in rows.by_group():
@@ -186,7 +186,7 @@ def _beside_others(rows: Rows, bad: Array, good: Array, ways: list[Array]) -> It
             yield np.stack([norms((way[mine] - middle).T) for way in ways]) / usual
 
 
-def _beside_fields(rows: Rows, case: Case, bad: Array, good: Array, ways: list[Array]) -> Iterator[Array]:
+def _distances_to_field(rows: Rows, case: RuleContext, bad: Array, good: Array, ways: list[Array]) -> Iterator[Array]:
     """Yield the same of another field of the sample, where its position keeps near the judged one in good samples."""
     first = _places(rows)[:, :3]
     for name, spec in case.schema.of_role("position"):
@@ -211,7 +211,7 @@ def _other_side(bad: Array, wrong_side: Array, frame: str, step: Signs, cause: C
     sign = "above" if _BEFORE[frame] == "behind" else "below"
     return Failure(
         bad,
-        f"{those(bad, 'lie')} at z {sign} 0 ({100 * float(np.median(wrong_side[bad])):.3g} % of their "
+        f"{count_phrase(bad, 'lie')} at z {sign} 0 ({100 * float(np.median(wrong_side[bad])):.3g} % of their "
         f"positions, median); {frame} is declared.",
         measured={"wrong_side": float(np.median(wrong_side[bad]))},
         expected={"frame": frame},
@@ -237,7 +237,7 @@ def _or_declare(cause: Cause | None) -> str:
 def _reversed(bad: Array, gain: Array, frame: str, step: Signs, cause: Cause) -> Failure:
     return Failure(
         bad,
-        f"{those(bad, 'project')} into the image only if multiplied by {_diag(step)}: "
+        f"{count_phrase(bad, 'project')} into the image only if multiplied by {_diag(step)}: "
         f"{100 * float(np.median(gain[bad])):.3g} % more of their positions do (median); {frame} is declared.",
         measured={"gain": float(np.median(gain[bad]))},
         expected={"frame": frame},
@@ -252,7 +252,7 @@ def _outside(known: Array, share: Array, least: float) -> Failure:
     middle = float(np.median(share[known]))
     return Failure(
         known & (share < least),
-        f"only {100 * middle:.3g} % of the positions project into the image (median of {counted(int(known.sum()))}): "
+        f"only {100 * middle:.3g} % of the positions project into the image (median of {pluralize(int(known.sum()))}): "
         "intrinsics, image size or frame do not belong to them.",
         measured={"inside": middle},
         severity=Severity.WARNING,
@@ -261,17 +261,17 @@ def _outside(known: Array, share: Array, least: float) -> Failure:
     )
 
 
-def _seen(spec: FieldSpec) -> bool:
+def _has_camera(spec: FieldSpec) -> bool:
     camera = spec.intrinsics is not None and spec.image_size is not None
     return leaf(spec) and spec.role == "joints" and spec.frame in FRAMES and camera
 
 
 @rule(
-    "DC606", "out-of-view", Severity.WARNING, Level.SAMPLE, measures=(projection,), applies=_seen,
-    needs=("DC109", "DC122", "DC201", "DC221", "DC222", "DC301", "DC303", "DC306", "DC602"),
+    "DC606", "out-of-view", Severity.WARNING, Level.SAMPLE, measures=(projection,), applies=_has_camera,
+    suppressed_by=("DC109", "DC122", "DC201", "DC221", "DC222", "DC301", "DC303", "DC306", "DC602"),
     defaults={"outside": 0.5, "most": 0.9},
 )  # fmt: skip
-def out_of_view(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+def out_of_view(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Most joints of a sample are outside the image or behind the camera.
 
     What:
@@ -322,7 +322,7 @@ def out_of_view(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     if bad.any():
         yield Failure(
             bad,
-            f"{those(bad, 'have')} most of the joints outside the image or behind the camera "
+            f"{count_phrase(bad, 'have')} most of the joints outside the image or behind the camera "
             f"({100 * float(np.median(1 - inside[bad])):.3g} %, median).",
             measured={"outside": float(np.median(1 - inside[bad]))},
             expected={"outside": float(case.options["outside"])},
@@ -336,7 +336,7 @@ _WORDS = {
     "z": "a plane (z only)",
 }  # fmt: skip
 _STEPS = {"right": 0.0, "double": -1.0, "never": 1.0}  # what is left of a stored centre
-_NEEDS = ("DC109", "DC122", "DC221", "DC602")
+_SUPPRESSED_BY = ("DC109", "DC122", "DC221", "DC602")
 
 
 def _centres(rows: Rows, role: str | None) -> dict[str, Array]:
@@ -364,10 +364,10 @@ def _labels(rows: Rows, known: Array, role: str | None, at: float) -> tuple[dict
 
 @rule(
     "DC301", "wrong-centre", Severity.ERROR, Level.SAMPLE, measures=(place, stored),
-    needs=(*_NEEDS, "DC201", "DC203"), applies=of_role("points", "joints"),
+    suppressed_by=(*_SUPPRESSED_BY, "DC201", "DC203"), applies=of_role("points", "joints"),
     defaults={"at": 1e-3, "off": 0.05, "xy": 1.0, "told": 0.99, "sure": 3.0},
 )  # fmt: skip
-def wrong_centre(rows: Rows, case: Case) -> Iterator[Failure | Told]:
+def wrong_centre(rows: Rows, case: RuleContext) -> Iterator[Failure | Info]:
     """Positions are centred otherwise than declared.
 
     What:
@@ -415,13 +415,13 @@ def wrong_centre(rows: Rows, case: Case) -> Iterator[Failure | Told]:
     if case.spec.centered_on is not None:
         yield from _subtracted(rows, case, known)
     elif case.spec.centered is None:
-        yield from _told(known, exact, float(case.options["told"]))
+        yield from _undeclared_centre(known, exact, float(case.options["told"]))
     if case.spec.centered is not None and known.any():
-        yield Told(f"centred on: {_shares(label[known])}")
-        yield from _against(rows, case, known, exact)
+        yield Info(f"centred on: {_shares(label[known])}")
+        yield from _off_declared_centre(rows, case, known, exact)
 
 
-def _against(rows: Rows, case: Case, known: Array, exact: dict[str, Array]) -> Iterator[Failure]:
+def _off_declared_centre(rows: Rows, case: RuleContext, known: Array, exact: dict[str, Array]) -> Iterator[Failure]:
     """Hold the centre at the origin against the declared one."""
     centres, declared = _centres(rows, case.spec.role), case.spec.centered or ""
     if declared == "no":
@@ -446,13 +446,13 @@ def _off_centre(bad: Array, declared: str, centres: dict[str, Array], exact: dic
     far = 0.0
     if declared in centres:
         far = float(np.median(centres[declared][bad]))
-        said = f"centered: {declared} is declared and {shown(far)} of the radius away"
+        said = f"centered: {declared} is declared and {format_number(far)} of the radius away"
     fix = (
         f"Declare centered: {kind}, or export absolute positions." if kind not in {"none", "z"} else "Centre them once."
     )
     return Failure(
         bad,
-        f"{those(bad, 'are')} centred on {words}; {said}.",
+        f"{count_phrase(bad, 'are')} centred on {words}; {said}.",
         measured={"centre": kind, "median": far, "at_origin": {n: int((w & bad).sum()) for n, w in exact.items()}},
         expected={"centered": declared},
         cause=Cause(f"centred on {words}", kind, explains=count) if kind != "none" else None,
@@ -471,7 +471,7 @@ def _named_centre(bad: Array, exact: dict[str, Array]) -> tuple[str, str, int]:
     return "none", "no known centre", 0
 
 
-def _told(known: Array, exact: dict[str, Array], share: float) -> Iterator[Failure]:
+def _undeclared_centre(known: Array, exact: dict[str, Array], share: float) -> Iterator[Failure]:
     for name in ("root", "centroid", "box"):
         where = exact.get(name, known & False)
         if known.any() and int(where.sum()) >= share * int(known.sum()):
@@ -486,7 +486,7 @@ def _told(known: Array, exact: dict[str, Array], share: float) -> Iterator[Failu
             return
 
 
-def _subtracted(rows: Rows, case: Case, known: Array) -> Iterator[Failure | Told]:
+def _subtracted(rows: Rows, case: RuleContext, known: Array) -> Iterator[Failure | Info]:
     """Tell for each sample whether the stored centre was subtracted once, twice, or never."""
     column = f":{case.name}:stored"
     known = known & rows.measured(column)
@@ -494,12 +494,12 @@ def _subtracted(rows: Rows, case: Case, known: Array) -> Iterator[Failure | Told
         return
     c = rows[column]
     names = ("first", "centroid", "middle") if case.spec.role == "joints" else ("centroid", "middle")
-    tried = [(_rest(rows[name], c, known), name) for name in names]
+    tried = [(_unexplained(rows[name], c, known), name) for name in names]
     rest, name = min(tried, key=lambda t: (float(np.median(t[0].min(axis=1)[known])), names.index(t[1])))
     best, size = np.argmin(rest, axis=1), np.sqrt((c**2).sum(axis=1))
     clear = known & (size > float(case.options["off"]) * rows["box"] / 2)
     clear &= rest[:, 0] > float(case.options["sure"]) * rest.min(axis=1)
-    yield Told(
+    yield Info(
         f"{int((known & ~clear).sum()):,} of {int(known.sum()):,} samples hold nothing of {case.spec.centered_on}"
     )
     for step, kind in enumerate(_STEPS):
@@ -508,7 +508,7 @@ def _subtracted(rows: Rows, case: Case, known: Array) -> Iterator[Failure | Told
             yield _left_over(bad, kind, rows[name], c, case.spec.centered_on or "")
 
 
-def _rest(r: Array, c: Array, known: Array) -> Array:
+def _unexplained(r: Array, c: Array, known: Array) -> Array:
     """Return float64 (rows, 3): what each of once, twice, never leaves unexplained of the centres.
 
     Notes:
@@ -534,7 +534,7 @@ def _left_over(bad: Array, kind: str, r: Array, c: Array, other: str) -> Failure
     shape = f" (slope {slope:.3g}, correlation {correlation:.3g})" if slope is not None else ""
     return Failure(
         bad,
-        f"{those(bad, 'lie')} at {words[0]} that {other} stores{shape}: it was {words[1]}.",
+        f"{count_phrase(bad, 'lie')} at {words[0]} that {other} stores{shape}: it was {words[1]}.",
         measured=measured,
         expected={"centered_on": other},
         cause=Cause(f"the stored centre was {words[1]}", kind, explains=int(bad.sum())),
@@ -553,11 +553,11 @@ def _line(c: Array, r: Array) -> tuple[float | None, float | None]:
 
 
 @rule(
-    "DC302", "mixed-centring", Severity.WARNING, Level.DATASET, measures=(place,), needs=(*_NEEDS, "DC203"),
+    "DC302", "mixed-centring", Severity.WARNING, Level.DATASET, measures=(place,), suppressed_by=(*_SUPPRESSED_BY, "DC203"),
     applies=lambda s: of_role("points", "joints")(s) and s.centered is None and s.centered_on is None,
     defaults={"at": 1e-3, "least": 0.01, "samples": 20},
 )  # fmt: skip
-def mixed_centring(rows: Rows, case: Case) -> Iterator[Failure]:
+def mixed_centring(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Some samples are centred and others are not, or on another centre.
 
     What:
@@ -610,7 +610,7 @@ def mixed_centring(rows: Rows, case: Case) -> Iterator[Failure]:
         odd = known & np.isin(label, kinds[1:])
         yield Failure(
             odd,
-            f"{counted(count)} are centred in {len(kinds)} ways: on {_shares(label[known])}.",
+            f"{pluralize(count)} are centred in {len(kinds)} ways: on {_shares(label[known])}.",
             measured={"centres": sizes},
             cause=Cause(f"two exporters, or a loader that writes back: {kinds[0]} and {kinds[1]}", kinds[1],
                         explains=int((odd & (label == kinds[1])).sum())),

@@ -12,7 +12,18 @@ import numpy as np
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured, Rows, Texts
-from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, shown, those, where_text
+from datacheck.rules.base import (
+    Columns,
+    RuleContext,
+    Skip,
+    count_phrase,
+    first_few,
+    format_number,
+    match_texts,
+    measure,
+    pluralize,
+    rule,
+)
 from datacheck.rules.measures import form, is_numeric, leaf, numbers, of_role
 from datacheck.schema.model import FieldSpec, Schema
 
@@ -68,7 +79,7 @@ def bands(column: Column, spec: FieldSpec) -> Columns:
     "DC309", "image-orientation", Severity.WARNING, Level.DATASET, measures=(image_convention,),
     applies=_oriented,
 )  # fmt: skip
-def image_orientation(rows: Rows, case: Case) -> Iterator[Failure]:
+def image_orientation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The file says that its images begin with the other row than declared.
 
     What:
@@ -104,12 +115,12 @@ def image_orientation(rows: Rows, case: Case) -> Iterator[Failure]:
     bad = np.zeros(len(rows), bool)
     if known.any():
         text = rows[":image_convention"]
-        bad = known & where_text(text, lambda said: _ORIGINS.get(said, case.spec.origin) != case.spec.origin)
+        bad = known & match_texts(text, lambda said: _ORIGINS.get(said, case.spec.origin) != case.spec.origin)
     if bad.any():
         said = sorted(set(text[bad]))[0]
         yield Failure(
             bad,
-            f"files of {counted(int(bad.sum()))} say {said}: the {_ORIGINS[said].replace('_', ' ')} comes first; "
+            f"files of {pluralize(int(bad.sum()))} say {said}: the {_ORIGINS[said].replace('_', ' ')} comes first; "
             f"origin: {case.spec.origin} is declared.",
             measured={"convention": said},
             expected={"origin": case.spec.origin},
@@ -120,10 +131,10 @@ def image_orientation(rows: Rows, case: Case) -> Iterator[Failure]:
 
 
 @rule(
-    "DC314", "turned-image", Severity.WARNING, Level.GROUP, measures=(bands,), needs=("DC109", "DC122"),
+    "DC314", "turned-image", Severity.WARNING, Level.GROUP, measures=(bands,), suppressed_by=("DC109", "DC122"),
     applies=of_role("image"), defaults={"like": 0.8, "unlike": 0.3, "samples": 5},
 )  # fmt: skip
-def turned_image(rows: Rows, case: Case) -> Iterator[Failure]:
+def turned_image(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """An image looks like the others of its group upside down.
 
     What:
@@ -167,7 +178,7 @@ def turned_image(rows: Rows, case: Case) -> Iterator[Failure]:
         value = float(np.median(mirrored[bad]))
         yield Failure(
             bad,
-            f"{those(bad, 'look')} like the others of their group upside down (correlation {shown(value)}, median).",
+            f"{count_phrase(bad, 'look')} like the others of their group upside down (correlation {format_number(value)}, median).",
             measured={"correlation": value},
             cause=Cause("turned upside down against the others", "turned", explains=int(bad.sum())),
             fix="Reverse the rows of these images.",
@@ -176,7 +187,7 @@ def turned_image(rows: Rows, case: Case) -> Iterator[Failure]:
         )
 
 
-def _upside_down(rows: Rows, known: Array, case: Case) -> tuple[Array, Array]:
+def _upside_down(rows: Rows, known: Array, case: RuleContext) -> tuple[Array, Array]:
     """Return which images are turned against their group, and how like it they are then."""
     like, unlike = float(case.options["like"]), float(case.options["unlike"])
     bad, mirrored = known & False, np.zeros(len(rows))
@@ -186,9 +197,9 @@ def _upside_down(rows: Rows, known: Array, case: Case) -> tuple[Array, Array]:
             continue
         profiles = rows["bands"][mine]
         middle = np.median(profiles, axis=0)
-        if _alike(middle[None], middle[::-1])[0] > unlike:
+        if _correlations(middle[None], middle[::-1])[0] > unlike:
             continue  # the group itself looks the same upside down
-        mirrored[mine], own = _alike(profiles, middle[::-1]), _alike(profiles, middle)
+        mirrored[mine], own = _correlations(profiles, middle[::-1]), _correlations(profiles, middle)
         odd = (mirrored[mine] > like) & (own < unlike)
         others = ~odd & (np.ptp(profiles, axis=1) > 0)
         # photos of many scenes have sky and floor in every place
@@ -197,7 +208,7 @@ def _upside_down(rows: Rows, known: Array, case: Case) -> tuple[Array, Array]:
     return bad, mirrored
 
 
-def _alike(profiles: Array, other: Array) -> Array:
+def _correlations(profiles: Array, other: Array) -> Array:
     """Return the correlation of each profile with another one, 0 where one is constant."""
     a, b = profiles - profiles.mean(axis=1, keepdims=True), other - other.mean()
     size = np.sqrt((a * a).sum(axis=1) * float((b * b).sum()))
@@ -227,10 +238,10 @@ def channels(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC317", "channel-order", Severity.WARNING, Level.GROUP, measures=(channels,), needs=("DC109", "DC122"),
+    "DC317", "channel-order", Severity.WARNING, Level.GROUP, measures=(channels,), suppressed_by=("DC109", "DC122"),
     applies=of_role("image"), defaults={"samples": 20, "share": 0.2, "apart": 10.0},
 )  # fmt: skip
-def channel_order(rows: Rows, case: Case) -> Iterator[Failure]:
+def channel_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A few images have red and blue exchanged against all others of their group.
 
     What:
@@ -278,7 +289,7 @@ def channel_order(rows: Rows, case: Case) -> Iterator[Failure]:
         usual = np.median(rows["channels"][others], axis=0).round(1).tolist()
         yield Failure(
             bad,
-            f"{those(bad, 'have')} the first and the third channel exchanged against the others of their group: means "
+            f"{count_phrase(bad, 'have')} the first and the third channel exchanged against the others of their group: means "
             f"{mean[0]:g}, {mean[1]:g}, {mean[2]:g}; {usual[0]:g}, {usual[1]:g}, {usual[2]:g} are usual.",
             measured={"means": mean},
             expected={"means": usual},
@@ -335,9 +346,9 @@ def _size(column: Column) -> Array | None:
 
 @rule(
     "DC315", "picture-size", Severity.WARNING, Level.SAMPLE, per="sample", measures=(picture_sizes,),
-    needs=("DC109", "DC122"), defaults={"share": 0.9, "samples": 20},
+    suppressed_by=("DC109", "DC122"), defaults={"share": 0.9, "samples": 20},
 )  # fmt: skip
-def picture_size(rows: Rows, case: Case) -> Iterator[Failure]:
+def picture_size(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A few pictures have another size than nearly all others of their field and folder.
 
     What:
@@ -379,8 +390,8 @@ def picture_size(rows: Rows, case: Case) -> Iterator[Failure]:
     for column in columns:
         known, sizes = rows.measured(column), rows[column]
         kinds: dict[str, dict[str, list[int]]] = {}
-        for mine in _together(files, within, known, least):
-            for size, usual, kind in _odd(sizes[mine], float(case.options["share"])):
+        for mine in _size_groups(files, within, known, least):
+            for size, usual, kind in _odd_sizes(sizes[mine], float(case.options["share"])):
                 words = f"{_shown(size)} beside {_shown(usual)}"
                 places = kinds.setdefault(kind, {}).setdefault(words, [])
                 places += mine[(sizes[mine] == size).all(axis=1)].tolist()
@@ -388,7 +399,7 @@ def picture_size(rows: Rows, case: Case) -> Iterator[Failure]:
             yield _of_size(column[1:].removesuffix(":size"), kind, said, rows, case)
 
 
-def _of_size(name: str, kind: str, said: dict[str, list[int]], rows: Rows, case: Case) -> Failure:
+def _of_size(name: str, kind: str, said: dict[str, list[int]], rows: Rows, case: RuleContext) -> Failure:
     """Return the finding of one kind; `said` holds the places of the pictures by the words about their size."""
     mask = np.zeros(len(rows), bool)
     for places in said.values():
@@ -397,8 +408,8 @@ def _of_size(name: str, kind: str, said: dict[str, list[int]], rows: Rows, case:
     cause = Cause(f"probably {kind}", kind.partition(" ")[0], explains=int(mask.sum()))
     return Failure(
         mask,
-        f"{those(mask, 'have')} pictures of another size than nearly all others (width x height): "
-        f"{listed(f'{words} ({len(some):,})' for words, some in said.items())}.",
+        f"{count_phrase(mask, 'have')} pictures of another size than nearly all others (width x height): "
+        f"{first_few(f'{words} ({len(some):,})' for words, some in said.items())}.",
         measured={"sizes": list(said)[:10]},
         cause=cause if kind != "other" else None,
         fix="Export these pictures again as the others were, or transform what is given in their pixels.",
@@ -420,7 +431,7 @@ def _folders(files: Texts) -> tuple[Texts, Texts]:
     return folders, Texts.of([_NUMBER.sub("#", path) for path in files.words])
 
 
-def _together(files: Texts, within: tuple[Texts, Texts], known: Array, least: int) -> Iterator[Array]:
+def _size_groups(files: Texts, within: tuple[Texts, Texts], known: Array, least: int) -> Iterator[Array]:
     """Yield the positions of the rows of each folder with enough of them; of small folders those named alike.
 
     Notes:
@@ -436,21 +447,21 @@ def _together(files: Texts, within: tuple[Texts, Texts], known: Array, least: in
             yield mine[places]
 
 
-def _odd(sizes: Array, share: float) -> Iterator[tuple[tuple[int, int], tuple[int, int], str]]:
+def _odd_sizes(sizes: Array, share: float) -> Iterator[tuple[tuple[int, int], tuple[int, int], str]]:
     """Yield each unusual size, the usual one that it is compared with, and what became of it ("other": unknown)."""
     counts = Counter((height, width) for height, width in sizes.tolist())
     usual = [size for size, count in counts.most_common(_MOST_SIZES) if count >= (1 - share) * len(sizes)]
     if len(counts) > 2 * _MOST_SIZES or sum(counts[size] for size in usual) < share * len(sizes):
         return
     for size in sorted(counts.keys() - usual):
-        known = [(other, kind) for other in usual if (kind := _made(size, other))]
+        known = [(other, kind) for other in usual if (kind := _size_cause(size, other))]
         if known:
             yield size, *known[0]
         elif len(usual) == 1:
             yield size, usual[0], "other"
 
 
-def _made(size: tuple[int, int], usual: tuple[int, int]) -> str:
+def _size_cause(size: tuple[int, int], usual: tuple[int, int]) -> str:
     """Return how a picture of the usual size gets this size, "" where neither turning nor scaling does."""
     if size == usual[::-1]:
         return "turned by 90 degrees"
@@ -520,10 +531,10 @@ def _declared(spec: FieldSpec) -> str:
 
 @rule(
     "DC205", "color-range", Severity.ERROR, Level.SAMPLE, measures=(numbers, form, shade),
-    needs=("DC109", "DC122", "DC221"), applies=of_role("color"),
+    suppressed_by=("DC109", "DC122", "DC221"), applies=of_role("color"),
     defaults={"mean": (0.03, 0.97), "std": 0.03, "all_mean": (0.3, 0.65), "all_std": (0.15, 0.4), "least": 8},
 )  # fmt: skip
-def color_range(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+def color_range(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Colours are on another scale than declared or than those of the other samples, or there are none.
 
     What:
@@ -585,7 +596,7 @@ def _other_scale(bad: Array, name: str, wanted: str, *, declared: bool) -> Failu
         cause = Cause("normalised before (a mean was subtracted)", name, None, int(bad.sum()))
     return Failure(
         bad,
-        f"{those(bad, 'hold')} colours of {_KINDS[name]}; {_KINDS[wanted]} is {'declared' if declared else 'usual'}.",
+        f"{count_phrase(bad, 'hold')} colours of {_KINDS[name]}; {_KINDS[wanted]} is {'declared' if declared else 'usual'}.",
         measured={"scale": _KINDS[name]},
         expected={"scale": _KINDS[wanted]},
         cause=cause,
@@ -594,15 +605,15 @@ def _other_scale(bad: Array, name: str, wanted: str, *, declared: bool) -> Failu
     )
 
 
-def _shades(rows: Rows, case: Case, known: Array, full: float) -> Iterator[Failure]:
+def _shades(rows: Rows, case: RuleContext, known: Array, full: float) -> Iterator[Failure]:
     mean, std = rows["mean"].mean(axis=1) / full, rows["std"].max(axis=1) / full
     low, high = map(float, case.options["mean"])
     flat = known & ((mean < low) | (mean > high) | (std < float(case.options["std"])))
     if flat.any():
         yield Failure(
             flat,
-            f"{those(flat, 'are')} black, white or of one colour: mean {shown(float(np.median(mean[flat])))} of full "
-            f"scale (allowed {low:g}..{high:g}), spread {shown(float(np.median(std[flat])))} (at least "
+            f"{count_phrase(flat, 'are')} black, white or of one colour: mean {format_number(float(np.median(mean[flat])))} of full "
+            f"scale (allowed {low:g}..{high:g}), spread {format_number(float(np.median(std[flat])))} (at least "
             f"{case.options['std']:g}).",
             measured={"mean": float(np.median(mean[flat])), "std": float(np.median(std[flat]))},
             severity=Severity.WARNING,
@@ -616,11 +627,11 @@ def _shades(rows: Rows, case: Case, known: Array, full: float) -> Iterator[Failu
     for label, values, band in (("mean", mean, case.options["all_mean"]), ("spread", std, case.options["all_std"])):
         value = float(values[known].mean())
         if not float(band[0]) <= value <= float(band[1]):
-            odd.append(f"{label} {shown(value)} (usual {band[0]:g}..{band[1]:g})")
+            odd.append(f"{label} {format_number(value)} (usual {band[0]:g}..{band[1]:g})")
     if odd:
         yield Failure(
             np.zeros(len(rows), bool),
-            f"colours of {counted(int(known.sum()))} have {listed(odd)} of full scale.",
+            f"colours of {pluralize(int(known.sum()))} have {first_few(odd)} of full scale.",
             measured={"mean": float(mean[known].mean()), "std": float(std[known].mean())},
             severity=Severity.WARNING,
             kind="dataset",

@@ -10,7 +10,7 @@ import numpy as np
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured, Rows
-from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
+from datacheck.rules.base import Columns, RuleContext, count_phrase, first_few, measure, pluralize, rule
 from datacheck.rules.label_counts import funnel, loader_steps
 from datacheck.rules.measures import flat, is_numeric, of_role, one_of, reduced
 from datacheck.schema.model import FieldSpec, Schema
@@ -22,14 +22,14 @@ def _no_instance_field(schema: Schema) -> str:
     return "" if any(schema.of_role("instance")) else "no field of role instance"
 
 
-_BEFORE = ("DC109", "DC121", "DC122", "DC123", "DC221", "DC405")
+_SUPPRESSED_BY = ("DC109", "DC121", "DC122", "DC123", "DC221", "DC405")
 
 
 @rule(
-    "DC401", "no-instances", Severity.ERROR, Level.SAMPLE, per="sample", measures=(funnel,), needs=_BEFORE,
+    "DC401", "no-instances", Severity.ERROR, Level.SAMPLE, per="sample", measures=(funnel,), suppressed_by=_SUPPRESSED_BY,
     unless=_no_instance_field,
 )  # fmt: skip
-def no_instances(rows: Rows, case: Case) -> Iterator[Failure]:
+def no_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A scene has no instance at all.
 
     What:
@@ -66,7 +66,7 @@ def no_instances(rows: Rows, case: Case) -> Iterator[Failure]:
         names = [name for name, _ in case.schema.of_role("instance")]
         yield Failure(
             none,
-            f"{those(none, 'have')} no point with an instance id in {names[0]}: none is 0 or more and not ignored.",
+            f"{count_phrase(none, 'have')} no point with an instance id in {names[0]}: none is 0 or more and not ignored.",
             measured={"instances": 0},
             expected={"instances": "1.."},
             fix="Annotate them, or leave them out by valid.json, on all ranks alike.",
@@ -88,9 +88,9 @@ _CAUSES = {
 
 @rule(
     "DC402", "no-effective-instances", Severity.ERROR, Level.SAMPLE, per="sample", measures=(funnel,),
-    needs=(*_BEFORE, "DC104", "DC201", "DC222", "DC401", "DC404"), defaults={"margin": 0.25}, unless=_no_instance_field,
+    suppressed_by=(*_SUPPRESSED_BY, "DC104", "DC201", "DC222", "DC401", "DC404"), defaults={"margin": 0.25}, unless=_no_instance_field,
 )  # fmt: skip
-def no_effective_instances(rows: Rows, case: Case) -> Iterator[Failure]:
+def no_effective_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """No instance is left of a scene after the loader's own steps.
 
     What:
@@ -138,7 +138,9 @@ def no_effective_instances(rows: Rows, case: Case) -> Iterator[Failure]:
     if (few & ~near).any():
         yield _emptied(rows, few & ~near, least, steps)
     if near.any():
-        text = f"the largest instance of {counted(int(near.sum()))} is within {100 * margin:g} % of min_points {limit}."
+        text = (
+            f"the largest instance of {pluralize(int(near.sum()))} is within {100 * margin:g} % of min_points {limit}."
+        )
         fix = "Lower min_points, or leave these scenes out."
         yield Failure(near, text, severity=Severity.WARNING, kind="near", fix=fix)
 
@@ -153,7 +155,7 @@ def _emptied(rows: Rows, few: Array, least: int, steps: tuple[tuple[str, Any], .
     what = "no instance" if least == 1 else f"fewer than {least} instances"
     return Failure(
         few,
-        f"{those(few, 'have')} {what} left after the loader's steps: {listed(said, 6)}.",
+        f"{count_phrase(few, 'have')} {what} left after the loader's steps: {first_few(said, 6)}.",
         measured={"lost_at": reasons},
         expected={"instances": f"{least}.."},
         cause=cause,
@@ -163,10 +165,10 @@ def _emptied(rows: Rows, few: Array, least: int, steps: tuple[tuple[str, Any], .
 
 @rule(
     "DC403", "tiny-instances", Severity.WARNING, Level.SAMPLE, per="sample", measures=(funnel,),
-    needs=(*_BEFORE, "DC201", "DC222", "DC401", "DC402", "DC404"), defaults={"share": 0.1, "vanish": 0.5},
+    suppressed_by=(*_SUPPRESSED_BY, "DC201", "DC222", "DC401", "DC402", "DC404"), defaults={"share": 0.1, "vanish": 0.5},
     unless=lambda s: _no_instance_field(s) or ("" if loader_steps(s) else "neither loader nor min_points is declared"),
 )  # fmt: skip
-def tiny_instances(rows: Rows, case: Case) -> Iterator[Failure]:
+def tiny_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Many instances of a scene are too small to reach training.
 
     What:
@@ -224,7 +226,7 @@ def _clipped(rare: Array, vanish: Array, clip: int) -> Failure:
     return Failure(
         rare,
         f"a clip to {clip:,} points takes {float(np.median(vanish[rare])):.2g} instances (median) from "
-        f"{counted(int(rare.sum()))} in every epoch.",
+        f"{pluralize(int(rare.sum()))} in every epoch.",
         measured={"vanish": float(np.median(vanish[rare]))},
         cause=Cause("instances of few points, of which a random clip often leaves none", "clip"),
         fix="Clip less, or voxel before the clip.",
@@ -236,7 +238,7 @@ def _clipped(rare: Array, vanish: Array, clip: int) -> Failure:
 def _tiny(where: Array, lost: Array, before: Array, limit: int, severity: Severity | None) -> Failure:
     return Failure(
         where,
-        f"{int(lost[where].sum()):,} of {int(before[where].sum()):,} instances in {counted(int(where.sum()))} have "
+        f"{int(lost[where].sum()):,} of {int(before[where].sum()):,} instances in {pluralize(int(where.sum()))} have "
         f"fewer than {limit:,} points when the loader counts them.",
         measured={"tiny": int(lost[where].sum()), "instances": int(before[where].sum())},
         expected={"points": f"{limit}.."},
@@ -249,7 +251,7 @@ def _tiny(where: Array, lost: Array, before: Array, limit: int, severity: Severi
 
 _HIGHEST = 1 << 62  # of an id: a column holds 64 bits
 
-_ENCODING_NEEDS = ("DC109", "DC121", "DC122", "DC123", "DC221")
+_ENCODING_SUPPRESSED_BY = ("DC109", "DC121", "DC122", "DC123", "DC221")
 _STRIP = 1 << 14  # rows that stay in the cache of a core
 
 
@@ -293,7 +295,7 @@ def _largest(ids: Array) -> int:
     return max(-1, min(int(top), _HIGHEST)) if np.isfinite(top) else -1
 
 
-def _compared(told: Array, classes: Array, ids: Array) -> tuple[Array, Array]:
+def _encoded_pair(told: Array, classes: Array, ids: Array) -> tuple[Array, Array]:
     """Return what a ground truth says, and what it should say: int64 (rows)."""
     wanted = classes.astype(np.int64)
     wanted *= 1000
@@ -309,10 +311,10 @@ def _agreement(values: list[Array]) -> dict[str, int]:
     if any(v.dtype.kind == "f" and not np.isfinite(v.sum()) for v in values):
         return {}
     parts = [[v[start : start + _STRIP] for v in values] for start in range(0, len(values[0]), _STRIP)]
-    wrong = sum(int(np.count_nonzero(np.not_equal(*_compared(*part)))) for part in parts)
+    wrong = sum(int(np.count_nonzero(np.not_equal(*_encoded_pair(*part)))) for part in parts)
     if not wrong:
         return {"rows": len(values[0]), "wrong": 0}
-    told, wanted = _compared(*values)
+    told, wanted = _encoded_pair(*values)
     return {
         "rows": len(told),
         "wrong": wrong,
@@ -324,11 +326,11 @@ def _agreement(values: list[Array]) -> dict[str, int]:
 
 
 @rule(
-    "DC410", "instance-overflow", Severity.ERROR, Level.SAMPLE, per="sample", measures=(truth,), needs=_ENCODING_NEEDS,
+    "DC410", "instance-overflow", Severity.ERROR, Level.SAMPLE, per="sample", measures=(truth,), suppressed_by=_ENCODING_SUPPRESSED_BY,
     defaults={"most": 998},
     unless=lambda s: "" if _encoded(s) else "no ground truth encodes class and instance",
 )  # fmt: skip
-def instance_overflow(rows: Rows, case: Case) -> Iterator[Failure]:
+def instance_overflow(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """An instance id is too large for the ground truth that encodes it.
 
     What:
@@ -371,7 +373,7 @@ def instance_overflow(rows: Rows, case: Case) -> Iterator[Failure]:
         if bad.any():
             yield Failure(
                 bad,
-                f"{those(bad, 'have')} instance ids up to {int(rows[column][bad].max()):,} in {name}; {truth} has room "
+                f"{count_phrase(bad, 'have')} instance ids up to {int(rows[column][bad].max()):,} in {name}; {truth} has room "
                 f"for {most}.",
                 measured={"high": int(rows[column][bad].max())},
                 expected={"high": f"..{most}"},
@@ -388,10 +390,10 @@ def instance_overflow(rows: Rows, case: Case) -> Iterator[Failure]:
     Level.SAMPLE,
     per="sample",
     measures=(truth,),
-    needs=(*_ENCODING_NEEDS, "DC410"),
+    suppressed_by=(*_ENCODING_SUPPRESSED_BY, "DC410"),
     unless=lambda s: "" if _encoded(s) else "no ground truth encodes class and instance",
 )
-def ground_truth_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
+def ground_truth_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The ground truth of the evaluation is not that of the labels that are trained on.
 
     What:
@@ -434,11 +436,11 @@ def ground_truth_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
         bad = known & (stats["wrong"] > 0)
         if bad.any():
             total = {s: int(values[bad].sum()) for s, values in stats.items()}
-            cause = _why(stats, bad)
+            cause = _encoding_cause(stats, bad)
             yield Failure(
                 bad,
                 f"{name} differs from {class_name} * 1000 + {instance_name} + 1 in {total['wrong']:,} of "
-                f"{total['rows']:,} rows of {counted(int(bad.sum()))}: {total['class']:,} in the class, "
+                f"{total['rows']:,} rows of {pluralize(int(bad.sum()))}: {total['class']:,} in the class, "
                 f"{total['instance']:,} in the instance.",
                 measured=total,
                 expected={"wrong": 0},
@@ -450,7 +452,7 @@ def ground_truth_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
             )
 
 
-def _why(stats: dict[str, Array], bad: Array) -> Cause | None:
+def _encoding_cause(stats: dict[str, Array], bad: Array) -> Cause | None:
     reasons = {
         "offset": ("the instance is stored without the 1 that is added", stats["plain"] == stats["wrong"]),
         "order": ("the same numbers stand in another order of rows", stats["shuffled"] > 0),
@@ -485,9 +487,9 @@ def coverage(column: Column, spec: FieldSpec) -> Columns:
 
 @rule(
     "DC407", "degenerate-mask", Severity.WARNING, Level.SAMPLE, measures=(coverage,),
-    needs=("DC109", "DC122", "DC221"), applies=of_role("mask"), defaults={"most": 0.5},
+    suppressed_by=("DC109", "DC122", "DC221"), applies=of_role("mask"), defaults={"most": 0.5},
 )  # fmt: skip
-def degenerate_mask(rows: Rows, case: Case) -> Iterator[Failure]:
+def degenerate_mask(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A mask is empty or full, or covers another share than declared.
 
     What:
@@ -526,20 +528,20 @@ def degenerate_mask(rows: Rows, case: Case) -> Iterator[Failure]:
         low, high = allowed.low if allowed.low is not None else 0.0, allowed.high if allowed.high is not None else 1.0
         odd = known & ((share < low) | (share > high))
         if odd.any():
-            yield _odd(odd, share, f"; {allowed} is allowed", {"share": str(allowed)}, "share")
+            yield _odd_coverage(odd, share, f"; {allowed} is allowed", {"share": str(allowed)}, "share")
         return
     for kind, value in (("empty", 0.0), ("full", 1.0)):
         odd = known & (share == value)
         if 0 < odd.sum() <= float(case.options["most"]) * known.sum():
-            yield _odd(odd, share, f", {counted(int(odd.sum()), 'mask')} of {int(known.sum()):,}", {}, kind)
+            yield _odd_coverage(odd, share, f", {pluralize(int(odd.sum()), 'mask')} of {int(known.sum()):,}", {}, kind)
 
 
-def _odd(odd: Array, share: Array, rest: str, expected: dict[str, Any], kind: str) -> Failure:
+def _odd_coverage(odd: Array, share: Array, rest: str, expected: dict[str, Any], kind: str) -> Failure:
     low, high = 100 * float(share[odd].min()), 100 * float(share[odd].max())
     span = f"{low:.3g} %" if low == high else f"{low:.3g} to {high:.3g} %"
     return Failure(
         odd,
-        f"{those(odd, 'have')} masks of which {span} is set{rest}.",
+        f"{count_phrase(odd, 'have')} masks of which {span} is set{rest}.",
         measured={"low": low / 100, "high": high / 100},
         expected=expected,
         fix="Render the masks again, or declare share: low..high.",

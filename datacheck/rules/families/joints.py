@@ -12,15 +12,25 @@ import numpy as np
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Column
 from datacheck.model.table import Rows
-from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, shown, those
+from datacheck.rules.base import (
+    Columns,
+    RuleContext,
+    Skip,
+    count_phrase,
+    first_few,
+    format_number,
+    measure,
+    pluralize,
+    rule,
+)
 from datacheck.rules.measures import is_numeric, leaf, place, reduced
-from datacheck.rules.skeletons import Apart, Skeleton, bones, skeleton_of
+from datacheck.rules.skeletons import JointDistances, Skeleton, bones, skeleton_of
 from datacheck.schema.grammar import factor
 from datacheck.schema.model import FieldSpec
 
 Array = np.ndarray[Any, Any]
 
-_NEEDS = ("DC109", "DC122", "DC221", "DC222")
+_SUPPRESSED_BY = ("DC109", "DC122", "DC221", "DC222")
 
 
 def _many(spec: FieldSpec) -> bool:
@@ -63,10 +73,10 @@ def _twins(column: Column) -> Array:
 
 
 @rule(
-    "DC602", "collapsed-joints", Severity.ERROR, Level.SAMPLE, measures=(place, twins), needs=_NEEDS, applies=_many,
+    "DC602", "collapsed-joints", Severity.ERROR, Level.SAMPLE, measures=(place, twins), suppressed_by=_SUPPRESSED_BY, applies=_many,
     defaults={"size": 1e-6, "twins": 2},
 )  # fmt: skip
-def collapsed_joints(rows: Rows, case: Case) -> Iterator[Failure]:
+def collapsed_joints(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Joints lie in one point: copies of the root in place of labels.
 
     What:
@@ -106,7 +116,7 @@ def collapsed_joints(rows: Rows, case: Case) -> Iterator[Failure]:
         middle = int(np.median(rows["twins"][bad])) + 1
         yield Failure(
             bad,
-            f"{middle} joints coincide (median) in {counted(int(bad.sum()))}; {int(point.sum()):,} of them are one "
+            f"{middle} joints coincide (median) in {pluralize(int(bad.sum()))}; {int(point.sum()):,} of them are one "
             f"single point.",
             measured={"coincide": middle, "points": int(point.sum())},
             cause=Cause("copies of one joint in place of labels", "copies", explains=int(point.sum())),
@@ -128,10 +138,10 @@ def _groups(rows: Rows, known: Array) -> Iterator[tuple[str, Array]]:
 
 
 @rule(
-    "DC601", "bone-length", Severity.ERROR, Level.GROUP, measures=(bones,), needs=(*_NEEDS, "DC201", "DC602", "DC605"),
+    "DC601", "bone-length", Severity.ERROR, Level.GROUP, measures=(bones,), suppressed_by=(*_SUPPRESSED_BY, "DC201", "DC602", "DC605"),
     applies=_boned, defaults={"band": 2.5, "off": 0.003, "share": 0.05, "spread": 0.001, "frames": 10},
 )  # fmt: skip
-def bone_length(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+def bone_length(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """A bone is not of a possible length, or changes it within a sequence.
 
     What:
@@ -170,7 +180,7 @@ def bone_length(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     yield from _boneless(skeleton, known)
     if skeleton is None or not known.any():
         return
-    apart = Apart.of(rows, case, skeleton)
+    apart = JointDistances.of(rows, case, skeleton)
     lengths, band = apart.lengths[:, : len(skeleton.bones)], float(options["band"])
     ratio = lengths / np.array(skeleton.table)
     odd = known & ((ratio > band) | (ratio < 1 / band)).any(axis=1)
@@ -186,7 +196,7 @@ def bone_length(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
         sway = np.where((long & ~torn)[:, None], apart.sway[:, : len(skeleton.bones)], 0.0)
         loose |= (sway > float(options["spread"])).any(axis=1)
         share = np.maximum(share, (sway / np.maximum(lengths, 1e-9)).max(axis=1))
-    yield from _told(far, loose, share, float(options["spread"]))
+    yield from _bone_failures(far, loose, share, float(options["spread"]))
 
 
 def _limits(lengths: Array, options: Mapping[str, Any]) -> Array:
@@ -210,12 +220,12 @@ def _varying(groups: list[tuple[str, Array]], lengths: Array, options: Mapping[s
     return far, loose, share
 
 
-def _told(far: Array, loose: Array, share: Array, spread: float) -> Iterator[Failure]:
+def _bone_failures(far: Array, loose: Array, share: Array, spread: float) -> Iterator[Failure]:
     """Name frames that differ from their sequence, and sequences whose bones are not rigid."""
     if far.any():
         yield _stretched(far, "differ", "from their sequence in the length of a bone", None, "frame")
     if loose.any():
-        words = f"in sequences whose bones vary by more than {shown(1000 * spread, 'mm')}"
+        words = f"in sequences whose bones vary by more than {format_number(1000 * spread, 'mm')}"
         words += f" (up to {100 * float(share[loose].max()):.3g} % of their length)"
         yield _stretched(loose, "lie", words, Severity.WARNING, "sequence")
 
@@ -225,7 +235,7 @@ def _impossible(odd: Array, ratio: Array, skeleton: Skeleton, band: float) -> Fa
     bone = skeleton.bone_names[int(np.argmax(np.median(worst[odd], axis=0)))]
     return Failure(
         odd,
-        f"{those(odd, 'have')} a bone more than {band:g} times longer or shorter than a hand's (worst: {bone}).",
+        f"{count_phrase(odd, 'have')} a bone more than {band:g} times longer or shorter than a hand's (worst: {bone}).",
         measured={"bone": bone},
         expected={"factor": band},
         fix="Check joint order and fit; leave the samples out.",
@@ -237,7 +247,7 @@ def _impossible(odd: Array, ratio: Array, skeleton: Skeleton, band: float) -> Fa
 def _stretched(mask: Array, verb: str, words: str, severity: Severity | None, kind: str) -> Failure:
     return Failure(
         mask,
-        f"{those(mask, verb)} {words}.",
+        f"{count_phrase(mask, verb)} {words}.",
         severity=severity,
         fix="Fit again with one shape per subject, or leave the frames out.",
         kind=kind,
@@ -245,10 +255,10 @@ def _stretched(mask: Array, verb: str, words: str, severity: Severity | None, ki
 
 
 @rule(
-    "DC605", "joint-order", Severity.ERROR, Level.GROUP, measures=(bones,), needs=(*_NEEDS, "DC201", "DC602"),
+    "DC605", "joint-order", Severity.ERROR, Level.GROUP, measures=(bones,), suppressed_by=(*_SUPPRESSED_BY, "DC201", "DC602"),
     applies=_boned, defaults={"spread": 0.003, "moving": 0.001, "frames": 50, "better": 3.0, "longer": 1.1},
 )  # fmt: skip
-def joint_order(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+def joint_order(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Joints are in another order than declared.
 
     What:
@@ -289,8 +299,8 @@ def joint_order(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     yield from _boneless(skeleton, known)
     if skeleton is None or not known.any():
         return
-    apart = Apart.of(rows, case, skeleton)
-    found: dict[_Order, Array] = {}
+    apart = JointDistances.of(rows, case, skeleton)
+    found: dict[_JointOrder, Array] = {}
     short = known & False
     for places in _sequences(rows, known, apart.steps):
         enough = int(apart.steps[places].sum()) >= int(case.options["frames"])
@@ -314,7 +324,7 @@ def _sequences(rows: Rows, known: Array, steps: Array) -> Iterator[Array]:
 
 
 @dataclass(frozen=True)
-class _Order:
+class _JointOrder:
     """Another order of joints.
 
     Args:
@@ -326,10 +336,10 @@ class _Order:
     taken: tuple[int, ...]
 
 
-def _disordered(mask: Array, order: _Order, case: Case) -> Failure:
+def _disordered(mask: Array, order: _JointOrder, case: RuleContext) -> Failure:
     return Failure(
         mask,
-        f"joints of {counted(int(mask.sum()))} are not in the order {case.spec.skeleton}: {order.words}.",
+        f"joints of {pluralize(int(mask.sum()))} are not in the order {case.spec.skeleton}: {order.words}.",
         measured={"taken": list(order.taken)},
         expected={"skeleton": case.spec.skeleton},
         cause=Cause(order.words, "order", explains=int(mask.sum())),
@@ -338,22 +348,22 @@ def _disordered(mask: Array, order: _Order, case: Case) -> Failure:
     )
 
 
-def _order(apart: Apart, skeleton: Skeleton, case: Case, *, rigid: bool) -> _Order | None:
+def _order(apart: JointDistances, skeleton: Skeleton, case: RuleContext, *, rigid: bool) -> _JointOrder | None:
     """Return the order that joints are in, None where they are as declared or nothing tells."""
     known, tips = _rigid(apart.spread, skeleton, case) if rigid else (None, None)
     if known is not None:
-        return _Order(f"they are in the order {known.name}", skeleton.taken_from(known))
+        return _JointOrder(f"they are in the order {known.name}", skeleton.taken_from(known))
     swapped = _longer(apart.lengths, skeleton, float(case.options["longer"]))
     pair = skeleton.swap("ring", "pinky")
     if tips is None:
-        return _Order("ring and pinky are swapped", pair) if swapped else None
+        return _JointOrder("ring and pinky are swapped", pair) if swapped else None
     ends = {chain[-1] for chain in skeleton.chains.values()}
     if swapped and tips == tuple(pair[j] if j in ends else j for j in range(skeleton.joints)):
         chains = tuple(j if j in ends else pair[j] for j in range(skeleton.joints))
-        return _Order("the chains of ring and pinky are swapped, their tips are not", chains)
+        return _JointOrder("the chains of ring and pinky are swapped, their tips are not", chains)
     wrong = sorted(name for name, chain in skeleton.chains.items() if tips[chain[-1]] != chain[-1])
     more = ", and ring and pinky are swapped" if swapped else ""
-    return _Order(f"the tips of {listed(wrong, 5)} are permuted{more}", tips)
+    return _JointOrder(f"the tips of {first_few(wrong, 5)} are permuted{more}", tips)
 
 
 def _longer(lengths: Array, skeleton: Skeleton, limit: float) -> bool:
@@ -363,7 +373,7 @@ def _longer(lengths: Array, skeleton: Skeleton, limit: float) -> bool:
     return bool(pinky > limit * ring)
 
 
-def _rigid(spreads: Array, skeleton: Skeleton, case: Case) -> tuple[Skeleton | None, tuple[int, ...] | None]:
+def _rigid(spreads: Array, skeleton: Skeleton, case: RuleContext) -> tuple[Skeleton | None, tuple[int, ...] | None]:
     """Return the known order under which bones are rigid, or where the tips stand; none where the declared ones are."""
     spread = dict(zip(skeleton.pairs, spreads, strict=True))
     worst = max(spread[b] for b in skeleton.bones)

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.model.chats import parts_of
+from datacheck.model.chats import text_bytes
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Column
 from datacheck.model.table import Measured, Rows, Texts
-from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
+from datacheck.rules.base import Columns, RuleContext, count_phrase, first_few, measure, pluralize, rule
 from datacheck.rules.label_counts import distinct
 from datacheck.rules.measures import extremes, finite, in_classes, is_numeric, of_role, one_of, reduced
 from datacheck.schema.model import FieldSpec
@@ -58,9 +58,9 @@ def labels(column: Column, spec: FieldSpec) -> Columns:
 
 @rule(
     "DC404", "class-out-of-range", Severity.ERROR, Level.SAMPLE, measures=(labels,),
-    needs=("DC109", "DC122", "DC221"), applies=lambda s: of_role("class")(s) and s.classes is not None,
+    suppressed_by=("DC109", "DC122", "DC221"), applies=lambda s: of_role("class")(s) and s.classes is not None,
 )  # fmt: skip
-def class_out_of_range(rows: Rows, case: Case) -> Iterator[Failure]:
+def class_out_of_range(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A label is none of the declared classes.
 
     What:
@@ -108,8 +108,8 @@ def class_out_of_range(rows: Rows, case: Case) -> Iterator[Failure]:
         allowed = f"0..{classes - 1}" if isinstance(classes, int) else str(classes)
         yield Failure(
             bad,
-            f"{those(bad, 'hold')} labels that are no class ({span}, "
-            f"{counted(int(rows['outside'][bad].sum()), 'value')}), allowed {allowed}.",
+            f"{count_phrase(bad, 'hold')} labels that are no class ({span}, "
+            f"{pluralize(int(rows['outside'][bad].sum()), 'value')}), allowed {allowed}.",
             measured={"low": low, "high": high, "values": int(rows["outside"][bad].sum())},
             expected={"classes": allowed},
             fix="Map the labels again, or correct classes in the schema.",
@@ -119,9 +119,9 @@ def class_out_of_range(rows: Rows, case: Case) -> Iterator[Failure]:
 
 @rule(
     "DC405", "ignore-label", Severity.ERROR, Level.DATASET, measures=(labels, finite),
-    needs=("DC109", "DC122", "DC221"), applies=of_role("class", "instance"),
+    suppressed_by=("DC109", "DC122", "DC221"), applies=of_role("class", "instance"),
 )  # fmt: skip
-def ignore_label(rows: Rows, case: Case) -> Iterator[Failure]:
+def ignore_label(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Labels that mean "no label" are not the declared ones, or a sample holds nothing else.
 
     What:
@@ -168,17 +168,17 @@ def ignore_label(rows: Rows, case: Case) -> Iterator[Failure]:
     nothing &= ~negative & ~mark
     if nothing.any():
         fix = "Annotate these samples, or leave them out: nothing can be learnt from them."
-        yield Failure(nothing, f"every label of {counted(int(nothing.sum()))} is ignored.", kind="all", fix=fix)
+        yield Failure(nothing, f"every label of {pluralize(int(nothing.sum()))} is ignored.", kind="all", fix=fix)
 
 
-def _mark(rows: Rows, case: Case, where: Array, stat: str, kind: str) -> Failure:
+def _mark(rows: Rows, case: RuleContext, where: Array, stat: str, kind: str) -> Failure:
     values = [f"{v:g}" for v in sorted(set(rows[stat][where]))]
     declared = f"ignore: [{', '.join(map(str, case.spec.ignore))}]" if case.spec.ignore else "nothing to ignore"
     unused = case.spec.ignore and not (rows["ignored"][where] > 0).any()
-    text = f"these samples use {listed(values)} where the schema says {listed(map(str, case.spec.ignore))}"
+    text = f"these samples use {first_few(values)} where the schema says {first_few(map(str, case.spec.ignore))}"
     return Failure(
         where,
-        f"{those(where, 'hold')} {listed(values)}; the schema declares {declared}.",
+        f"{count_phrase(where, 'hold')} {first_few(values)}; the schema declares {declared}.",
         measured={"values": values, "count": int(rows["negative" if kind == "negative" else "mark"][where].sum())},
         expected={"ignore": list(case.spec.ignore)},
         cause=Cause(text, "ignore") if unused else None,
@@ -218,10 +218,10 @@ def _distinct(values: Array, low: float, high: float, ignored: tuple[int, ...]) 
 
 
 @rule(
-    "DC412", "segment-ids", Severity.WARNING, Level.SAMPLE, measures=(segments,), needs=("DC109", "DC122", "DC221"),
+    "DC412", "segment-ids", Severity.WARNING, Level.SAMPLE, measures=(segments,), suppressed_by=("DC109", "DC122", "DC221"),
     applies=of_role("segment"),
 )  # fmt: skip
-def segment_ids(rows: Rows, case: Case) -> Iterator[Failure]:
+def segment_ids(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Segment ids are not 0 to S - 1, or too large for their dtype.
 
     What:
@@ -260,7 +260,7 @@ def segment_ids(rows: Rows, case: Case) -> Iterator[Failure]:
     if coarse.any():
         yield Failure(
             coarse,
-            f"{those(coarse, 'hold')} segment ids up to {float(rows['top'][coarse].max()):,.0f}; their dtype counts "
+            f"{count_phrase(coarse, 'hold')} segment ids up to {float(rows['top'][coarse].max()):,.0f}; their dtype counts "
             f"exactly up to {int(rows['exact'][coarse].min()):,}.",
             measured={"top": float(rows["top"][coarse].max())},
             expected={"top": f"..{int(rows['exact'][coarse].min())}"},
@@ -274,7 +274,7 @@ def segment_ids(rows: Rows, case: Case) -> Iterator[Failure]:
         top, distinct = float(np.median(rows["top"][gaps])), float(np.median(rows["distinct"][gaps]))
         yield Failure(
             gaps,
-            f"{those(gaps, 'have')} {distinct:,.0f} segments (median) numbered up to {top:,.0f}, not 0 to one "
+            f"{count_phrase(gaps, 'have')} {distinct:,.0f} segments (median) numbered up to {top:,.0f}, not 0 to one "
             "less than their number.",
             measured={"top": top, "distinct": distinct},
             fix="Number them again: np.unique(segment, return_inverse=True)[1].",
@@ -312,7 +312,7 @@ def class_words(column: Column, spec: FieldSpec) -> Columns:
     if column.kind != "text":
         return {}
     classes = _classes_of_lines if spec.role == "text" else bytes
-    words = [classes(word) for word in parts_of(column)]
+    words = [classes(word) for word in text_bytes(column)]
     short = [word if len(word) <= _BYTES else b"" for word in words]
     if len({line for word in set(short) for line in word.split(b"\n")} - {b""}) > _CLASSES:
         return {"spelled": [""] * len(column)}
@@ -336,9 +336,9 @@ def _classes_of_lines(text: bytes) -> bytes:
 
 @rule(
     "DC413", "class-spelling", Severity.WARNING, Level.SAMPLE, measures=(class_words,), span="all",
-    needs=("DC121", "DC122"), applies=_is_words,
+    suppressed_by=("DC121", "DC122"), applies=_is_words,
 )  # fmt: skip
-def class_spelling(rows: Rows, case: Case) -> Iterator[Failure]:
+def class_spelling(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A class is written in two ways.
 
     What:
@@ -397,7 +397,7 @@ def class_spelling(rows: Rows, case: Case) -> Iterator[Failure]:
         how = "but for capitals, blanks and separators" if kind == "form" else "but for one letter or the order of two"
         yield Failure(
             mask,
-            f"{those(mask, 'hold')} a class that is a frequent one {how}: {listed(said)}.",
+            f"{count_phrase(mask, 'hold')} a class that is a frequent one {how}: {first_few(said)}.",
             measured={"values": list(pairs)[:10]},
             fix="Write each class in one way."
             if kind == "form"

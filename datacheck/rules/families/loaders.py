@@ -9,10 +9,10 @@ import numpy as np
 
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.table import Rows
-from datacheck.rules.base import Case, counted, listed, rule, shown, those
+from datacheck.rules.base import RuleContext, count_phrase, first_few, format_number, pluralize, rule
 
 Array = np.ndarray[Any, Any]
-About = Mapping[str, Any]
+NoteFields = Mapping[str, Any]
 
 # kind: what decides besides the index; what to do; whether it may be meant (augmentation)
 _DECIDES: dict[str, tuple[str, str, bool]] = {
@@ -61,7 +61,7 @@ _RANDOM = frozenset({"seed", "build", "repeat", "order"})
     "DC904", "loader-nondeterminism", Severity.WARNING, Level.DATASET, per="sample", span="all",
     defaults={"augmented": ()},
 )  # fmt: skip
-def loader_nondeterminism(rows: Rows, case: Case) -> Iterator[Failure]:
+def loader_nondeterminism(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A loader gives other bytes for the same index.
 
     What:
@@ -113,7 +113,7 @@ def loader_nondeterminism(rows: Rows, case: Case) -> Iterator[Failure]:
         drew = f" ({', '.join(about['drew'])})" if about.get("drew") else ""
         yield Failure(
             np.zeros(len(rows), bool),
-            _apart(fields, about) if kind != "died" else "The loader cannot be read with two workers.",
+            _difference_text(fields, about) if kind != "died" else "The loader cannot be read with two workers.",
             measured=dict(about),
             cause=Cause(text.format(drew=drew, error=about.get("error", "")), kind),
             fix=fix or "Make a sample from its index alone.",
@@ -123,14 +123,14 @@ def loader_nondeterminism(rows: Rows, case: Case) -> Iterator[Failure]:
         )
 
 
-def _apart(fields: list[str], about: About) -> str:
+def _difference_text(fields: list[str], about: NoteFields) -> str:
     count, compared = int(about.get("samples", 0)), int(about.get("compared", 0))
     first = [str(i) for i in about.get("indices", ())][:_SHOWN]
     indices = ", ".join(first) + (f" and {count - len(first):,} more" if count > len(first) else "")
     far = float(about.get("difference", 0.0))
-    amount = f", numbers by up to {shown(far)}" if far else ""
+    amount = f", numbers by up to {format_number(far)}" if far else ""
     return (
-        f"{listed(fields, 4)} of {count:,} of {counted(compared)} that were asked for again "
+        f"{first_few(fields, 4)} of {count:,} of {pluralize(compared)} that were asked for again "
         f"{'differs' if len(fields) == 1 else 'differ'}{amount} (index {indices})."
     )
 
@@ -139,7 +139,7 @@ def _apart(fields: list[str], about: About) -> str:
     "DC905", "loader-contract", Severity.ERROR, Level.DATASET, per="sample", span="all",
     defaults={"dropped": 0.0},
 )  # fmt: skip
-def loader_contract(rows: Rows, case: Case) -> Iterator[Failure]:
+def loader_contract(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A loader serves something else than what was asked for, or than what the files hold.
 
     What:
@@ -177,7 +177,7 @@ def loader_contract(rows: Rows, case: Case) -> Iterator[Failure]:
     Reference:
         RDT draws a random item whatever the index; ExCap3D returns item 0 for two scenes; SceneLeap returns zeros.
     """
-    of_kind: dict[str, list[tuple[str, About]]] = {}
+    of_kind: dict[str, list[tuple[str, NoteFields]]] = {}
     for note in case.notes:
         of_kind.setdefault(str(note.about.get("kind", "")), []).append((note.key, note.about))
     of_dataset = {"constant": _constant, "index-ignored": _ignored, "dropped": _dropped, "beyond": _beyond}
@@ -188,7 +188,7 @@ def loader_contract(rows: Rows, case: Case) -> Iterator[Failure]:
     yield from _made(rows, of_kind.get("made", []))
 
 
-def _constant(nothing: Array, about: About, case: Case) -> Iterator[Failure]:
+def _constant(nothing: Array, about: NoteFields, case: RuleContext) -> Iterator[Failure]:
     del case
     yield Failure(
         nothing,
@@ -200,7 +200,7 @@ def _constant(nothing: Array, about: About, case: Case) -> Iterator[Failure]:
     )
 
 
-def _ignored(nothing: Array, about: About, case: Case) -> Iterator[Failure]:
+def _ignored(nothing: Array, about: NoteFields, case: RuleContext) -> Iterator[Failure]:
     del case
     asked, moved = int(about.get("asked", 0)), int(about.get("moved", 0))
     yield Failure(
@@ -219,16 +219,16 @@ def _where(rows: Rows, keys: Mapping[str, Any]) -> Array:
     return np.array([key in keys for key in rows.keys], dtype=bool)
 
 
-def _substituted(rows: Rows, notes: list[tuple[str, About]]) -> Iterator[Failure]:
+def _substituted(rows: Rows, notes: list[tuple[str, NoteFields]]) -> Iterator[Failure]:
     if not notes:
         return
     others = {key: str(about.get("instead", "")) for key, about in notes}
     mask = _where(rows, others)
     places = [key for key, gone in zip(rows.keys, mask, strict=True) if gone]
-    pairs = listed(f"{key} is {others[key]}" for key in places)
+    pairs = first_few(f"{key} is {others[key]}" for key in places)
     yield Failure(
         mask,
-        f"{those(mask, 'are')} another one: {pairs}.",
+        f"{count_phrase(mask, 'are')} another one: {pairs}.",
         measured={"instead": {key: others[key] for key in places[:10]}},
         cause=Cause("__getitem__ asks itself for another index and returns that sample", "substituted"),
         fix="Raise, or leave these samples out before training; a substitute counts twice.",
@@ -236,15 +236,15 @@ def _substituted(rows: Rows, notes: list[tuple[str, About]]) -> Iterator[Failure
     )
 
 
-def _made(rows: Rows, notes: list[tuple[str, About]]) -> Iterator[Failure]:
-    rules: dict[str, tuple[About, dict[str, None]]] = {}
+def _made(rows: Rows, notes: list[tuple[str, NoteFields]]) -> Iterator[Failure]:
+    rules: dict[str, tuple[NoteFields, dict[str, None]]] = {}
     for key, about in notes:
         rules.setdefault(str(about["rule"]), (about, {}))[1][key] = None
     for code, (about, keys) in sorted(rules.items()):
         mask = _where(rows, keys)
         yield Failure(
             mask,
-            f"{those(mask, 'fail')} {code} {about['name']} as the loader returns them, in the files "
+            f"{count_phrase(mask, 'fail')} {code} {about['name']} as the loader returns them, in the files "
             f"{int(about['failed']):,} of {int(about['of']):,} do. {about['says']}",
             measured=dict(about),
             cause=Cause(f"made by the loader: {code}", f"made:{code}", explains=int(mask.sum())),
@@ -255,7 +255,7 @@ def _made(rows: Rows, notes: list[tuple[str, About]]) -> Iterator[Failure]:
         )
 
 
-def _dropped(nothing: Array, about: About, case: Case) -> Iterator[Failure]:
+def _dropped(nothing: Array, about: NoteFields, case: RuleContext) -> Iterator[Failure]:
     count, length = int(about["count"]), int(about["length"])
     if count - length <= float(case.options["dropped"]) * count:
         return
@@ -273,7 +273,7 @@ def _dropped(nothing: Array, about: About, case: Case) -> Iterator[Failure]:
     )
 
 
-def _beyond(nothing: Array, about: About, case: Case) -> Iterator[Failure]:
+def _beyond(nothing: Array, about: NoteFields, case: RuleContext) -> Iterator[Failure]:
     del case
     length, how = int(about.get("length", 0)), str(about.get("how", ""))
     served = f"is answered with {about['key']}" if about.get("key") else "is answered with a sample"

@@ -11,7 +11,7 @@ import numpy as np
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured, Rows
-from datacheck.rules.base import Case, Columns, counted, measure, rule, shown, those
+from datacheck.rules.base import Columns, RuleContext, count_phrase, format_number, measure, pluralize, rule
 from datacheck.rules.measures import (
     MOST_COMPONENTS,
     column_of,
@@ -33,7 +33,7 @@ from datacheck.schema.model import FieldSpec, Schema
 Array = np.ndarray[Any, Any]
 
 MARGINS = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)  # degrees
-_NEEDS = ("DC109", "DC122", "DC125", "DC202", "DC221", "DC222")
+_SUPPRESSED_BY = ("DC109", "DC122", "DC125", "DC202", "DC221", "DC222")
 
 
 def _robot_of(spec: FieldSpec) -> Robot | None:
@@ -72,10 +72,10 @@ def beyond(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC603", "joint-limit", Severity.ERROR, Level.SAMPLE, measures=(beyond,), needs=_NEEDS, applies=_driven,
+    "DC603", "joint-limit", Severity.ERROR, Level.SAMPLE, measures=(beyond,), suppressed_by=_SUPPRESSED_BY, applies=_driven,
     defaults={"margin": 1.0, "share": 0.001},
 )  # fmt: skip
-def joint_limit(rows: Rows, case: Case) -> Iterator[Failure]:
+def joint_limit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A joint is where the robot cannot bring it.
 
     What:
@@ -126,8 +126,8 @@ def joint_limit(rows: Rows, case: Case) -> Iterator[Failure]:
     steps = int(counts[failing, order].sum())
     yield Failure(
         failing,
-        f"{those(failing, 'lie')} beyond the limits of the {case.spec.robot} in {counted(steps, 'step')}: "
-        f"joint {joint + 1} by up to {shown(far, 'deg')}; {low:g}..{high:g} rad is allowed.",
+        f"{count_phrase(failing, 'lie')} beyond the limits of the {case.spec.robot} in {pluralize(steps, 'step')}: "
+        f"joint {joint + 1} by up to {format_number(far, 'deg')}; {low:g}..{high:g} rad is allowed.",
         measured={"joint": joint + 1, "degrees": far, "steps": steps},
         expected={"range": [low, high], "order": list(robot.orders)[order]},
         fix="Check unit, order and zero of the joints; leave out what the robot cannot do.",
@@ -164,10 +164,10 @@ def _no_rate(schema: Schema) -> str:
 
 
 @rule(
-    "DC604", "joint-speed", Severity.WARNING, Level.SAMPLE, measures=(pace,), needs=(*_NEEDS, "DC603"), unless=_no_rate,
+    "DC604", "joint-speed", Severity.WARNING, Level.SAMPLE, measures=(pace,), suppressed_by=(*_SUPPRESSED_BY, "DC603"), unless=_no_rate,
     applies=lambda s: _driven(s) and _timed(s), defaults={"factor": 1.2}, paced=True,
 )  # fmt: skip
-def joint_speed(rows: Rows, case: Case) -> Iterator[Failure]:
+def joint_speed(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A joint moves faster than the robot can.
 
     What:
@@ -213,7 +213,7 @@ def joint_speed(rows: Rows, case: Case) -> Iterator[Failure]:
     words = "too fast throughout: fps or unit is wrong" if steady else "single jumps: frames were dropped or repeated"
     yield Failure(
         bad,
-        f"{those(bad, 'move')} joints at up to {shown(float(peak[bad].max()))} times their highest speed "
+        f"{count_phrase(bad, 'move')} joints at up to {format_number(float(peak[bad].max()))} times their highest speed "
         f"(joint {joint} of the {case.spec.robot}, {episode.fps:g} steps a second), allowed {most:g}.",
         measured={"factor": float(peak[bad].max()), "joint": joint},
         expected={"factor": most},
@@ -257,10 +257,10 @@ def wraps(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC607", "angle-wrap", Severity.WARNING, Level.SAMPLE, measures=(wraps,), needs=_NEEDS, applies=_angular,
+    "DC607", "angle-wrap", Severity.WARNING, Level.SAMPLE, measures=(wraps,), suppressed_by=_SUPPRESSED_BY, applies=_angular,
     defaults={"share": 0.001, "mass": 0.01},
 )  # fmt: skip
-def angle_wrap(rows: Rows, case: Case) -> Iterator[Failure]:
+def angle_wrap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Angles jump by a full turn, or lie on both sides of the cut at pi.
 
     What:
@@ -302,7 +302,7 @@ def angle_wrap(rows: Rows, case: Case) -> Iterator[Failure]:
         steps = int(rows["wrapped"][bad].sum())
         yield Failure(
             bad,
-            f"{those(bad, 'jump')} by a full turn between two steps ({counted(steps, 'step')}).",
+            f"{count_phrase(bad, 'jump')} by a full turn between two steps ({pluralize(steps, 'step')}).",
             measured={"steps": steps},
             cause=Cause("angles were wrapped into -pi..pi", "wrap", explains=int(bad.sum())),
             fix="Unwrap them within the episode, or train on sine and cosine.",
@@ -334,11 +334,11 @@ def _both_sides(rows: Rows, known: Array, most: float) -> Iterator[Failure]:
 
 
 @rule(
-    "DC608", "shape-changes", Severity.WARNING, Level.GROUP, measures=(numbers,), needs=("DC109", "DC122", "DC221"),
+    "DC608", "shape-changes", Severity.WARNING, Level.GROUP, measures=(numbers,), suppressed_by=("DC109", "DC122", "DC221"),
     applies=of_role("shape"), unless=lambda s: "" if s.samples.group else "the schema names no group of samples",
     defaults={"off": 1e-3},
 )  # fmt: skip
-def shape_changes(rows: Rows, case: Case) -> Iterator[Failure]:
+def shape_changes(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The shape of a body changes within a sequence of one subject.
 
     What:
@@ -394,8 +394,8 @@ def shape_changes(rows: Rows, case: Case) -> Iterator[Failure]:
 def _reshaped(mask: Array, far: Array, limit: float, kind: str, verb: str) -> Failure:
     return Failure(
         mask,
-        f"shapes of {counted(int(mask.sum()))} {verb} by up to {shown(float(far[mask].max()))}, allowed "
-        f"{shown(limit)} within a sequence.",
+        f"shapes of {pluralize(int(mask.sum()))} {verb} by up to {format_number(float(far[mask].max()))}, allowed "
+        f"{format_number(limit)} within a sequence.",
         measured={"off": float(far[mask].max())},
         expected={"off": limit},
         cause=Cause("single frames from another fit" if kind == "frames" else "fitted frame by frame", kind),
@@ -461,10 +461,10 @@ def speed(column: Column, spec: FieldSpec) -> Columns:
 
 @rule(
     "DC505", "action-jump", Severity.WARNING, Level.GROUP, measures=(speed,),
-    needs=("DC109", "DC122", "DC125", "DC201", "DC202", "DC221", "DC222"), applies=_moved,
+    suppressed_by=("DC109", "DC122", "DC125", "DC201", "DC202", "DC221", "DC222"), applies=_moved,
     defaults={"z": 12.0, "logs": 8.0, "least": 10}, paced=True,
 )  # fmt: skip
-def action_jump(rows: Rows, case: Case) -> Iterator[Failure]:
+def action_jump(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Something moves faster than it can, or jumps as it does in no other episode.
 
     What:
@@ -517,12 +517,12 @@ def action_jump(rows: Rows, case: Case) -> Iterator[Failure]:
         yield _jumping(rows, case, odd, score, float(np.median(rows["lone"][known])))
 
 
-def _jumping(rows: Rows, case: Case, odd: Array, score: Array, usual: float) -> Failure:
+def _jumping(rows: Rows, case: RuleContext, odd: Array, score: Array, usual: float) -> Failure:
     jump = float(np.median(rows["lone"][odd]))
     return Failure(
         odd,
-        f"{those(odd, 'have')} a single step of {shown(jump, case.spec.unit)} (median) more than the steps beside it; "
-        f"{shown(usual, case.spec.unit)} is usual.",
+        f"{count_phrase(odd, 'have')} a single step of {format_number(jump, case.spec.unit)} (median) more than the steps beside it; "
+        f"{format_number(usual, case.spec.unit)} is usual.",
         measured={"jump": jump, "usual": usual},
         cause=_jump_cause(rows, case, odd),
         fix="Cut the episode at the jump, or smooth it.",
@@ -543,13 +543,13 @@ def _outlying(values: Array) -> tuple[Array, Array]:
     return found[0], found[1]
 
 
-def _fast(rows: Rows, case: Case, fast: Array, fps: float) -> Failure:
+def _fast(rows: Rows, case: RuleContext, fast: Array, fps: float) -> Failure:
     unit = f"{case.spec.unit or ''}/s".lstrip("1")
     top = float(rows["leap"][fast].max()) * fps
     return Failure(
         fast,
-        f"{those(fast, 'move')} at up to {shown(top, unit)}, at step {int(np.median(rows['leap_at'][fast])):,} "
-        f"(median); {shown(case.spec.max_speed or 0.0, unit)} is allowed.",
+        f"{count_phrase(fast, 'move')} at up to {format_number(top, unit)}, at step {int(np.median(rows['leap_at'][fast])):,} "
+        f"(median); {format_number(case.spec.max_speed or 0.0, unit)} is allowed.",
         measured={"speed": top},
         expected={"speed": f"..{case.spec.max_speed:g}"},
         cause=_jump_cause(rows, case, fast),
@@ -559,7 +559,7 @@ def _fast(rows: Rows, case: Case, fast: Array, fps: float) -> Failure:
     )
 
 
-def _jump_cause(rows: Rows, case: Case, bad: Array) -> Cause | None:
+def _jump_cause(rows: Rows, case: RuleContext, bad: Array) -> Cause | None:
     peak, lone = rows["leap"][bad], rows["lone"][bad]
     turn = 2 * np.pi / ANGLE.get(case.spec.unit or "rad", 1.0)
     wraps = np.abs(peak - turn) < 0.05 * turn if case.spec.role == "joint_angle" else np.zeros(len(peak), bool)
@@ -634,10 +634,10 @@ def _correlations(command: Array, change: Array, count: Array) -> Array:
 
 @rule(
     "DC507", "action-state-lag", Severity.INFO, Level.DATASET, per="sample", measures=(lags,),
-    needs=("DC109", "DC121", "DC122", "DC123", "DC221"), defaults={"r": 0.5, "agree": 0.6},
+    suppressed_by=("DC109", "DC121", "DC122", "DC123", "DC221"), defaults={"r": 0.5, "agree": 0.6},
     unless=lambda s: "" if _driven_fields(s) else "no action says what it drives",
 )  # fmt: skip
-def action_state_lag(rows: Rows, case: Case) -> Iterator[Failure]:
+def action_state_lag(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """States follow the actions at another distance than declared.
 
     What:
@@ -714,7 +714,7 @@ _CONVENTIONS = ((-1.0, 1.0), (0.0, 1.0), (0.0, 255.0))
 
 
 @measure("told", applies=of_role("gripper"), uses=("values",))
-def told(column: Column, spec: FieldSpec) -> Columns:
+def commanded(column: Column, spec: FieldSpec) -> Columns:
     """What a gripper is told: `told_low`, `told_high`; shares `between` them, and not declared: `strays`."""
     if not is_numeric(column):
         return {}
@@ -751,12 +751,12 @@ def grasping(block: Block, schema: Schema) -> Columns:
         for i in range(len(block)):
             told, opening = mine[i], other[i]
             if told.ndim and opening.ndim and len(told) == len(opening):
-                value[i], known[i] = _follows(told, opening, spec.lag or 0)
+                value[i], known[i] = _command_correlation(told, opening, spec.lag or 0)
         found[f"{name}:follows"] = Measured(value, known)
     return dict(found)
 
 
-def _follows(told: Array, seen: Array, lag: int) -> tuple[float, bool]:
+def _command_correlation(told: Array, seen: Array, lag: int) -> tuple[float, bool]:
     if not told.size or not seen.size:
         return 0.0, False
     command = told.reshape(len(told), -1).astype(np.float64)[:, 0]
@@ -770,10 +770,10 @@ def _follows(told: Array, seen: Array, lag: int) -> tuple[float, bool]:
 
 
 @rule(
-    "DC207", "gripper-convention", Severity.WARNING, Level.SAMPLE, measures=(told, grasping),
-    needs=("DC109", "DC122", "DC221", "DC224"), applies=of_role("gripper"), defaults={"strays": 0.01, "sure": 0.3},
+    "DC207", "gripper-convention", Severity.WARNING, Level.SAMPLE, measures=(commanded, grasping),
+    suppressed_by=("DC109", "DC122", "DC221", "DC224"), applies=of_role("gripper"), defaults={"strays": 0.01, "sure": 0.3},
 )  # fmt: skip
-def gripper_convention(rows: Rows, case: Case) -> Iterator[Failure]:
+def gripper_convention(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A gripper command means something else than declared, or than in the other samples.
 
     What:
@@ -818,10 +818,10 @@ def gripper_convention(rows: Rows, case: Case) -> Iterator[Failure]:
     else:
         yield from _mixture(rows, known)
     if len(spec.values) == 2 and f":{case.name}:follows" in rows:
-        yield from _against(rows, case, f":{case.name}:follows")
+        yield from _against_command(rows, case, f":{case.name}:follows")
 
 
-def _against(rows: Rows, case: Case, column: str) -> Iterator[Failure]:
+def _against_command(rows: Rows, case: RuleContext, column: str) -> Iterator[Failure]:
     """Yield the samples whose fingers open when they are told to close."""
     opened, closed = case.spec.values
     told = rows.measured(column)
@@ -831,8 +831,8 @@ def _against(rows: Rows, case: Case, column: str) -> Iterator[Failure]:
         middle = float(np.median(rows[column][wrong]))
         yield Failure(
             wrong,
-            f"{case.spec.drives} moves against the command in {int(wrong.sum()):,} of {counted(int(told.sum()))} "
-            f"(correlation {shown(middle)}, median); {shown(opened)} is declared to open.",
+            f"{case.spec.drives} moves against the command in {int(wrong.sum()):,} of {pluralize(int(told.sum()))} "
+            f"(correlation {format_number(middle)}, median); {format_number(opened)} is declared to open.",
             measured={"correlation": middle},
             cause=Cause("open and closed are swapped", "inverted", -1.0, int(wrong.sum())),
             kind="inverted",
@@ -862,8 +862,8 @@ def _strays(rows: Rows, strays: Array, spec: FieldSpec) -> Failure:
     declared = " and ".join(f"{value:g}" for value in spec.values)
     return Failure(
         strays,
-        f"{those(strays, 'have')} commands of {shown(float(rows['told_low'][strays].min()))} to "
-        f"{shown(float(rows['told_high'][strays].max()))}; only {declared} are declared.",
+        f"{count_phrase(strays, 'have')} commands of {format_number(float(rows['told_low'][strays].min()))} to "
+        f"{format_number(float(rows['told_high'][strays].max()))}; only {declared} are declared.",
         measured={"low": float(rows["told_low"][strays].min()), "high": float(rows["told_high"][strays].max())},
         expected={"values": list(spec.values)},
         cause=cause,
@@ -882,7 +882,7 @@ def _mixture(rows: Rows, known: Array) -> Iterator[Failure]:
         said = " and ".join(f"{low:g}, {high:g}" for (low, high), n in zip(_CONVENTIONS, counts, strict=True) if n)
         yield Failure(
             few,
-            f"samples use different commands: {said}; {those(few, 'have')} the rarer one.",
+            f"samples use different commands: {said}; {count_phrase(few, 'have')} the rarer one.",
             measured={"counts": counts.tolist()},
             cause=Cause("datasets of two conventions were joined", "mixed", None, int(few.sum())),
             kind="mixed",

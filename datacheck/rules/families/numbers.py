@@ -11,7 +11,17 @@ import numpy as np
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Column
 from datacheck.model.table import LEFT_OUT, WIDE_NUMBER, WIDEST, Measured, Rows, Texts
-from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, shown, those
+from datacheck.rules.base import (
+    Columns,
+    RuleContext,
+    Skip,
+    count_phrase,
+    first_few,
+    format_number,
+    measure,
+    pluralize,
+    rule,
+)
 from datacheck.rules.measures import (
     MOST_COMPONENTS,
     extremes,
@@ -35,10 +45,10 @@ _STEERED = frozenset({"action", "joint_angle", "position", "value"})
 
 
 @rule(
-    "DC221", "non-finite", Severity.ERROR, Level.SAMPLE, measures=(finite,), needs=("DC109", "DC122"),
+    "DC221", "non-finite", Severity.ERROR, Level.SAMPLE, measures=(finite,), suppressed_by=("DC109", "DC122"),
     applies=lambda spec: not spec.is_text and spec.finite,
 )  # fmt: skip
-def non_finite(rows: Rows, case: Case) -> Iterator[Failure]:
+def non_finite(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A field holds NaN or infinity.
 
     What:
@@ -78,12 +88,12 @@ def non_finite(rows: Rows, case: Case) -> Iterator[Failure]:
         values = int(rows["nonfinite"][bad].sum())
         where = ""
         if case.name == ANY and "worst" in rows:
-            where = f" in {listed(sorted(set(rows['worst'][bad])))}"
+            where = f" in {first_few(sorted(set(rows['worst'][bad])))}"
         elif case.name != ANY:
             where = f"; the first one in row {int(rows['bad_row'][bad][0]):,}"
         yield Failure(
             bad,
-            f"{those(bad, 'hold')} NaN or infinity ({counted(values, 'value')}){where}.",
+            f"{count_phrase(bad, 'hold')} NaN or infinity ({pluralize(values, 'value')}){where}.",
             measured={"values": values},
             severity=Severity.WARNING if case.name == ANY else None,
             fix="Repair the source, or declare finite: false where NaN means missing.",
@@ -91,7 +101,7 @@ def non_finite(rows: Rows, case: Case) -> Iterator[Failure]:
         )
 
 
-def _alike(column: Column) -> tuple[Array, Array, Array]:
+def _constant_rows(column: Column) -> tuple[Array, Array, Array]:
     """Return rows per sample, and of the rows whose numbers are all one value: their sample and that value.
 
     Notes:
@@ -129,7 +139,7 @@ def marks(column: Column, spec: FieldSpec) -> Columns:
     if not is_numeric(column):
         return {}
     size = len(column)
-    count, sample, value = _alike(column)
+    count, sample, value = _constant_rows(column)
     columns = {
         "rows": count,
         "zeros": np.bincount(sample[value == 0], minlength=size),
@@ -148,14 +158,14 @@ def marks(column: Column, spec: FieldSpec) -> Columns:
 
 @rule(
     "DC222", "sentinel-values", Severity.ERROR, Level.SAMPLE, measures=(marks,),
-    needs=("DC109", "DC122", "DC221"),
+    suppressed_by=("DC109", "DC122", "DC221"),
     applies=marks.applies,
     defaults={
         "values": (-1.0, -100.0, -999.0, -1000.0, -9999.0, 999.0, 1000.0, 9999.0, 65535.0, 1e10),
         "zeros": 0.01, "few": 0.01,
     },
 )  # fmt: skip
-def sentinel_values(rows: Rows, case: Case) -> Iterator[Failure]:
+def sentinel_values(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Rows hold a mark for "missing" in place of data.
 
     What:
@@ -203,8 +213,8 @@ def sentinel_values(rows: Rows, case: Case) -> Iterator[Failure]:
     few = alike & (rows["alike"] / total < float(case.options["few"]))
     for mask, severity in ((alike & ~few, None), (few, Severity.WARNING)):
         if mask.any():
-            values = [shown(v) for v in sorted(set(rows["alike_value"][mask]))]
-            yield _marked(rows, mask, "alike", f"rows of {listed(values)} throughout", severity)
+            values = [format_number(v) for v in sorted(set(rows["alike_value"][mask]))]
+            yield _marked(rows, mask, "alike", f"rows of {first_few(values)} throughout", severity)
     zeros = known & (rows["zeros"] > float(case.options["zeros"]) * total) & (case.spec.role in _NEVER_ZERO)
     zeros &= ~empty & (0.0 not in case.spec.sentinels)
     if case.spec.role == "points":
@@ -219,7 +229,7 @@ def _marked(rows: Rows, mask: Array, stat: str, words: str, severity: Severity |
     share = rows[stat][mask] / np.maximum(rows["rows"][mask], 1)
     return Failure(
         mask,
-        f"{those(mask, 'hold')} {words} ({100 * float(np.median(share)):.3g} % of the rows, median).",
+        f"{count_phrase(mask, 'hold')} {words} ({100 * float(np.median(share)):.3g} % of the rows, median).",
         measured={"share": float(np.median(share)), "rows": int(rows[stat][mask].sum())},
         cause=Cause('a mark for "missing" that was stored as data', "sentinel"),
         severity=severity,
@@ -259,10 +269,10 @@ def dimensions(column: Column, spec: FieldSpec) -> Columns:
 
 @rule(
     "DC223", "constant-dimension", Severity.WARNING, Level.DATASET, measures=(numbers, dimensions, form),
-    needs=("DC109", "DC122", "DC221"), applies=lambda s: s.role in _STEERED and s.columns is None and not s.pixels_of,
+    suppressed_by=("DC109", "DC122", "DC221"), applies=lambda s: s.role in _STEERED and s.columns is None and not s.pixels_of,
     defaults={"spread": 1e-8, "samples": 2, "splits": ("", "train", "training"), "few": 0.25, "by": "task_index"},
 )  # fmt: skip
-def constant_dimension(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+def constant_dimension(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """A dimension never changes, in no sample, or in none of one file or task.
 
     What:
@@ -313,25 +323,25 @@ def constant_dimension(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
             yield Skip(known, f"no split is called {' or '.join(filter(None, splits))} (option splits)")
         return
     if int(known.sum()) < least:
-        yield Skip(known, f"fewer than {counted(least)}")
+        yield Skip(known, f"fewer than {pluralize(least)}")
         return
     low, high = (
         end.astype(np.float64) for end in (rows[stats[0]][known].min(axis=0), rows[stats[1]][known].max(axis=0))
     )
     flat = high - low <= float(case.options["spread"]) * np.maximum(1, np.abs(low))
     if flat.any():
-        which = [f"{int(i)} (always {shown(float(low[i]))})" for i in np.flatnonzero(flat)]
+        which = [f"{int(i)} (always {format_number(float(low[i]))})" for i in np.flatnonzero(flat)]
         word = "dimension" if len(which) == 1 else "dimensions"
         yield Failure(
             np.zeros(len(rows), bool),
-            f"{word} {listed(which)} of {len(flat)} in {counted(int(known.sum()))}: no change at all.",
+            f"{word} {first_few(which)} of {len(flat)} in {pluralize(int(known.sum()))}: no change at all.",
             measured={"dimensions": [int(i) for i in np.flatnonzero(flat)]},
             fix="Drop it, or give it a spread of 1 in the normaliser.",
         )
     yield from _dead_in_few(rows, case, known, stats, flat)
 
 
-def _by_dimension(rows: Rows, case: Case) -> tuple[Array, tuple[str, str], Array]:
+def _by_dimension(rows: Rows, case: RuleContext) -> tuple[Array, tuple[str, str], Array]:
     """Return which rows have ends of each dimension, the two columns that hold them, and which rows lack them."""
     known = rows.measured("min")
     wide = known & too_wide(rows, case.spec)
@@ -345,7 +355,7 @@ _ALIVE = 0.9  # of the samples of other groups: a dimension that rests in more o
 _GROUP = 3  # fewest samples of a group, and fewest other groups
 
 
-def _dead_in_few(rows: Rows, case: Case, known: Array, stats: tuple[str, str], flat: Array) -> Iterator[Failure]:
+def _dead_in_few(rows: Rows, case: RuleContext, known: Array, stats: tuple[str, str], flat: Array) -> Iterator[Failure]:
     """Yield the dimensions that stand still in few groups and move in all others.
 
     Args:
@@ -376,10 +386,12 @@ def _dead_in_few(rows: Rows, case: Case, known: Array, stats: tuple[str, str], f
             continue
         mask = np.zeros(len(rows), bool)
         mask[places[still[groups]]] = True
-        said = [f"{names[i]} (always {shown(float(lowest[i, dimension]))})" for i in np.flatnonzero(still).tolist()]
+        said = [
+            f"{names[i]} (always {format_number(float(lowest[i, dimension]))})" for i in np.flatnonzero(still).tolist()
+        ]
         yield Failure(
             mask,
-            f"dimension {dimension} of {len(flat)} never changes in {counted(len(said), what)}: {listed(said)}; it "
+            f"dimension {dimension} of {len(flat)} never changes in {pluralize(len(said), what)}: {first_few(said)}; it "
             f"moves in the other {int((large & ~still).sum()):,}.",
             measured={"dimension": dimension, "groups": said[:10]},
             fix="Look whether it was recorded there; if not, record again or leave these samples out.",
@@ -387,14 +399,14 @@ def _dead_in_few(rows: Rows, case: Case, known: Array, stats: tuple[str, str], f
         )
 
 
-def _groups(rows: Rows, case: Case, known: Array) -> tuple[str, list[str], Array]:
+def _groups(rows: Rows, case: RuleContext, known: Array) -> tuple[str, list[str], Array]:
     """Return what groups samples, their names, and the number of each known row's group."""
     by = f"{case.options['by']}:min"
     if any(rows.groups.present()):
         what, texts = "group", rows.groups
     elif by in rows and rows.measured(by)[known].all():
         labels, numbers = np.unique(rows[by][known].reshape(int(known.sum()), -1)[:, 0], return_inverse=True)
-        return "task", [shown(float(label)) for label in labels], numbers
+        return "task", [format_number(float(label)) for label in labels], numbers
     else:
         what, texts = "file", rows.files
     words, numbers = np.unique(texts.rows[known], return_inverse=True)
@@ -428,7 +440,7 @@ def extent(column: Column, spec: FieldSpec) -> Columns:
     return {"lowest": Measured(low, known), "highest": Measured(high, known)}
 
 
-def _ends(case: Case, dtypes: Array) -> tuple[Array, Array]:
+def _ends(case: RuleContext, dtypes: Array) -> tuple[Array, Array]:
     """Return the ends of the range for each row: what its dtype makes of 0.1 is inside ``..0.1``."""
     ends = case.spec.range
     low = -np.inf if ends is None or ends.low is None else ends.low
@@ -449,9 +461,9 @@ _OTHER_FIX = "Correct the values (unit, scale, order, encoding), or widen the ra
 
 @rule(
     "DC224", "out-of-range", Severity.ERROR, Level.SAMPLE, measures=(extent, form),
-    needs=("DC109", "DC122", "DC125", "DC201", "DC202", "DC205", "DC221", "DC222"), applies=extent.applies,
+    suppressed_by=("DC109", "DC122", "DC125", "DC201", "DC202", "DC205", "DC221", "DC222"), applies=extent.applies,
 )  # fmt: skip
-def out_of_range(rows: Rows, case: Case) -> Iterator[Failure]:
+def out_of_range(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A value lies outside the declared range.
 
     What:
@@ -495,7 +507,7 @@ def out_of_range(rows: Rows, case: Case) -> Iterator[Failure]:
         value = float(rows["lowest" if below[worst] > above[worst] else "highest"][worst])
         yield Failure(
             bad,
-            f"{those(bad, 'hold')} values outside {case.spec.range}; the farthest is {shown(value, case.spec.unit)}.",
+            f"{count_phrase(bad, 'hold')} values outside {case.spec.range}; the farthest is {format_number(value, case.spec.unit)}.",
             measured={"lowest": float(rows["lowest"][bad].min()), "highest": float(rows["highest"][bad].max())},
             expected={"range": str(case.spec.range)},
             fix=_FIX if case.spec.role == "action" else _OTHER_FIX,

@@ -14,7 +14,17 @@ from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.rotation import matrices, wxyz
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured, Rows
-from datacheck.rules.base import Case, Columns, counted, different, listed, measure, rule, shown, those
+from datacheck.rules.base import (
+    Columns,
+    RuleContext,
+    count_phrase,
+    first_few,
+    format_number,
+    measure,
+    pluralize,
+    rule,
+    unique_texts,
+)
 from datacheck.rules.measures import column_of, is_numeric, leaf, norms, numbers, of_role, place, positions, reduced
 from datacheck.rules.placement import quaternion_columns, rows_of, transforms_of
 from datacheck.schema.grammar import factor
@@ -25,7 +35,7 @@ Array = np.ndarray[Any, Any]
 _END = np.array([0.0, 0.0, 0.0, 1.0])
 _KEYS, _RECORDS = 32, 16  # keys that may hold matrices, taken from the first records of a list
 _PLACES = 20  # of records that a message names
-_NEEDS = ("DC109", "DC122", "DC221", "DC222")
+_SUPPRESSED_BY = ("DC109", "DC122", "DC221", "DC222")
 
 
 def _turns(spec: FieldSpec) -> bool:
@@ -92,10 +102,10 @@ def rigid(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC304", "bad-rotation", Severity.ERROR, Level.SAMPLE, measures=(unit, rigid), needs=(*_NEEDS, "DC125"),
+    "DC304", "bad-rotation", Severity.ERROR, Level.SAMPLE, measures=(unit, rigid), suppressed_by=(*_SUPPRESSED_BY, "DC125"),
     applies=_turns, defaults={"off": 1e-3},
 )  # fmt: skip
-def bad_rotation(rows: Rows, case: Case) -> Iterator[Failure]:
+def bad_rotation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A quaternion or a matrix is no rotation.
 
     What:
@@ -150,7 +160,7 @@ def bad_rotation(rows: Rows, case: Case) -> Iterator[Failure]:
 def _zero(zero: Array, count: Array, rows: Array) -> Failure:
     return Failure(
         zero,
-        f"{those(zero, 'hold')} quaternions of length 0, which are no rotations "
+        f"{count_phrase(zero, 'hold')} quaternions of length 0, which are no rotations "
         f"({int(count[zero].sum()):,} of {int(rows[zero].sum()):,} rows).",
         measured={"zeros": int(count[zero].sum())},
         cause=Cause("a value that was never set", "zero", explains=int(zero.sum())),
@@ -167,8 +177,8 @@ def _not_unit(bent: Array, low: Array, high: Array, limit: Array) -> Failure:
                   explains=int(alike.sum())) if scaled else None  # fmt: skip
     return Failure(
         bent,
-        f"{those(bent, 'hold')} quaternions of length {shown(float(low[bent].min()))} to "
-        f"{shown(float(high[bent].max()))}, allowed 1 +- {shown(float(limit[bent].min()))}.",
+        f"{count_phrase(bent, 'hold')} quaternions of length {format_number(float(low[bent].min()))} to "
+        f"{format_number(float(high[bent].max()))}, allowed 1 +- {format_number(float(limit[bent].min()))}.",
         measured={"low": float(low[bent].min()), "high": float(high[bent].max())},
         expected={"length": 1.0},
         cause=cause,
@@ -216,10 +226,13 @@ def _no_motion(rows: Rows, off: float) -> Iterator[Failure]:
 
 def _no_rotation(bad: Array, kind: str, skew: Array, scale: float) -> Failure:
     words, fix = _FIXES[kind]
-    by = {"scaled": f" (x{shown(scale)}, median)", "skew": f" (off by {shown(float(np.median(skew[bad])))}, median)"}
+    by = {
+        "scaled": f" (x{format_number(scale)}, median)",
+        "skew": f" (off by {format_number(float(np.median(skew[bad])))}, median)",
+    }
     return Failure(
         bad,
-        f"{those(bad, 'hold')} {words}{by.get(kind, '')}.",
+        f"{count_phrase(bad, 'hold')} {words}{by.get(kind, '')}.",
         measured={"off": float(np.median(skew[bad])), "scale": scale},
         cause=Cause(words, kind, 1 / scale if kind == "scaled" and scale else None, int(bad.sum())),
         fix=fix,
@@ -281,7 +294,7 @@ def _under(name: str, key: str, held: list[tuple[int, Any]]) -> _Found:
     matrices = np.array([value for _, value in held], dtype=np.float64)
     row, column = (np.abs(m - _END).max(axis=1) <= 1e-6 for m in (matrices[:, 3], matrices[:, :, 3]))
     places = np.array([i for i, _ in held])[column & ~row].tolist()
-    return len(places), len(held), int((row & ~column).sum()), f"{key} of {name} {listed(_runs(places), _PLACES)}"
+    return len(places), len(held), int((row & ~column).sum()), f"{key} of {name} {first_few(_runs(places), _PLACES)}"
 
 
 def _is_matrix(value: Any) -> bool:
@@ -301,7 +314,7 @@ def _runs(places: list[int]) -> Iterator[str]:
     "DC316", "transposed-matrix", Severity.ERROR, Level.SAMPLE, per="sample", measures=(record_matrices,),
     defaults={"matrices": 8, "share": 0.5},
 )  # fmt: skip
-def transposed_matrix(rows: Rows, case: Case) -> Iterator[Failure]:
+def transposed_matrix(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Some 4 x 4 matrices in the records of a JSON list are transposed.
 
     What:
@@ -345,11 +358,11 @@ def transposed_matrix(rows: Rows, case: Case) -> Iterator[Failure]:
     usual = rows[":upright"] >= float(case.options["share"]) * every
     mask = known & (bad > 0) & usual & (every >= int(case.options["matrices"]))
     if mask.any():
-        where = different(rows[":transposed_at"][mask])
+        where = unique_texts(rows[":transposed_at"][mask])
         yield Failure(
             mask,
             f"{int(bad[mask].sum()):,} of {int(every[mask].sum()):,} matrices in records are transposed "
-            f"({listed(where)}): their last column is 0 0 0 1, in place of the last row.",
+            f"({first_few(where)}): their last column is 0 0 0 1, in place of the last row.",
             measured={"transposed": int(bad[mask].sum()), "matrices": int(every[mask].sum())},
             cause=Cause("written column by column, the others row by row", "transposed", explains=int(mask.sum())),
             fix="Transpose them: translation belongs into the last column.",
@@ -361,7 +374,7 @@ def transposed_matrix(rows: Rows, case: Case) -> Iterator[Failure]:
 OFF = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 _MOST = 4096  # points of a cloud whose second moments are taken
 _STRIP = 1 << 16  # normals that stay in the cache of a core
-_ORIENTATION_NEEDS = ("DC109", "DC122", "DC221")
+_ORIENTATION_SUPPRESSED_BY = ("DC109", "DC122", "DC221")
 
 
 @measure("normals", applies=of_role("normal"))
@@ -391,10 +404,10 @@ def normals(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC311", "bad-normals", Severity.WARNING, Level.SAMPLE, measures=(normals,), needs=_ORIENTATION_NEEDS,
+    "DC311", "bad-normals", Severity.WARNING, Level.SAMPLE, measures=(normals,), suppressed_by=_ORIENTATION_SUPPRESSED_BY,
     applies=of_role("normal"), defaults={"off": 0.05, "share": 0.01},
 )  # fmt: skip
-def bad_normals(rows: Rows, case: Case) -> Iterator[Failure]:
+def bad_normals(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Normals are absent, or are no unit vectors.
 
     What:
@@ -433,7 +446,7 @@ def bad_normals(rows: Rows, case: Case) -> Iterator[Failure]:
     if absent.any():
         yield Failure(
             absent,
-            f"{those(absent, 'hold')} no normals: all of them are zero.",
+            f"{count_phrase(absent, 'hold')} no normals: all of them are zero.",
             measured={"share": 1.0},
             cause=Cause("written without normals", "absent", explains=int(absent.sum())),
             fix="Compute them, or leave the channels out for all samples.",
@@ -445,7 +458,7 @@ def bad_normals(rows: Rows, case: Case) -> Iterator[Failure]:
     if bad.any():
         yield Failure(
             bad,
-            f"{those(bad, 'hold')} normals whose length is more than {OFF[place]:g} from 1 "
+            f"{count_phrase(bad, 'hold')} normals whose length is more than {OFF[place]:g} from 1 "
             f"({100 * float(np.median(share[bad])):.3g} % of them, median; "
             f"{int(rows['none'][bad].sum()):,} are zero).",
             measured={"share": float(np.median(share[bad])), "zero": int(rows["none"][bad].sum())},
@@ -479,11 +492,11 @@ def flatness(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC308", "up-axis", Severity.INFO, Level.DATASET, measures=(flatness,), needs=(*_ORIENTATION_NEEDS, "DC201"),
+    "DC308", "up-axis", Severity.INFO, Level.DATASET, measures=(flatness,), suppressed_by=(*_ORIENTATION_SUPPRESSED_BY, "DC201"),
     applies=lambda s: leaf(s) and s.role == "points" and s.up is not None,
     defaults={"angle": 20.0, "flat": 1.3, "share": 0.5},
 )  # fmt: skip
-def up_axis(rows: Rows, case: Case) -> Iterator[Failure]:
+def up_axis(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Most clouds are flattest along another axis than the one that is declared to point up.
 
     What:
@@ -541,7 +554,7 @@ def up_axis(rows: Rows, case: Case) -> Iterator[Failure]:
 
 
 _OTHER = {"wxyz": "xyzw", "xyzw": "wxyz"}
-_CONVENTION_NEEDS = ("DC109", "DC122", "DC125", "DC221", "DC222")
+_CONVENTION_SUPPRESSED_BY = ("DC109", "DC122", "DC125", "DC221", "DC222")
 
 
 @measure("facing", per="sample", uses=("fields.near", "fields.columns", "fields.role"))
@@ -558,7 +571,7 @@ def facing(block: Block, schema: Schema) -> Columns:
         column, here = column_of(block, schema, name), column_of(block, schema, beside[0]) if beside else None
         other = schema.spec(beside[0]).near or "" if beside else ""
         there = column_of(block, schema, other) if other else None
-        aim = None if here is None or there is None else _aim(here, there, schema.spec(other))
+        aim = None if here is None or there is None else _directions(here, there, schema.spec(other))
         quaternions = None if column is None or aim is None else rows_of(column, 4)
         if quaternions is None or aim is None or aim[0].shape[1] != len(quaternions[0]):
             continue
@@ -575,7 +588,7 @@ def _parent(schema: Schema, name: str) -> str:
     return (schema.part_of(name) or ("",))[0]
 
 
-def _aim(here: Column, there: Column, spec: FieldSpec) -> tuple[Array, Array] | None:
+def _directions(here: Column, there: Column, spec: FieldSpec) -> tuple[Array, Array] | None:
     """Return the directions from positions to what they are near, (3, rows), and the samples that have it."""
     mine, centres = positions(here), place.function(there, spec)
     if mine is None or not centres:
@@ -593,11 +606,11 @@ def _aim(here: Column, there: Column, spec: FieldSpec) -> tuple[Array, Array] | 
     Severity.WARNING,
     Level.DATASET,
     measures=(numbers, facing),
-    needs=(*_CONVENTION_NEEDS, "DC201", "DC304"),
+    suppressed_by=(*_CONVENTION_SUPPRESSED_BY, "DC201", "DC304"),
     applies=lambda s: leaf(s) and s.role == "quaternion" and s.order is not None,
     defaults={"clear": 0.7, "better": 3.0, "samples": 20},
 )
-def quaternion_order(rows: Rows, case: Case) -> Iterator[Failure]:
+def quaternion_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Quaternions make sense in the other order, and not in the declared one.
 
     What:
@@ -649,19 +662,19 @@ def quaternion_order(rows: Rows, case: Case) -> Iterator[Failure]:
         yield from _standing(rows, case)
 
 
-def _pointing(rows: Rows, case: Case, columns: list[str]) -> Iterator[Failure]:
+def _pointing(rows: Rows, case: RuleContext, columns: list[str]) -> Iterator[Failure]:
     """Judge by the axis that points at the object."""
     known = rows.measured(*columns)
     mine, theirs = (np.abs(rows[column]).max(axis=1) for column in columns)
     bad = known & (theirs >= float(case.options["clear"]))
     bad &= 1 - mine >= float(case.options["better"]) * (1 - theirs)
     if bad.any():
-        values = shown(float(np.median(theirs[bad]))), shown(float(np.median(mine[bad])))
+        values = format_number(float(np.median(theirs[bad]))), format_number(float(np.median(mine[bad])))
         sign = f"an axis points at the object (mean cosine {values[0]}, not {values[1]})"
         yield _misread(bad, case.spec.order or "wxyz", sign, known)
 
 
-def _standing(rows: Rows, case: Case) -> Iterator[Failure]:
+def _standing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Judge by the components that rotations about z do not have."""
     own = case.spec.order or "wxyz"
     about, swapped = _about_z(rows, own), _about_z(rows, _OTHER[own])
@@ -690,7 +703,7 @@ def _misread(bad: Array, own: str, sign: str, known: Array) -> Failure:
     other = _OTHER[own]
     return Failure(
         bad,
-        f"{counted(int(bad.sum()))} of {int(known.sum()):,}: read as {other}, {sign}; {own} is declared.",
+        f"{pluralize(int(bad.sum()))} of {int(known.sum()):,}: read as {other}, {sign}; {own} is declared.",
         expected={"order": own},
         cause=Cause(f"probably {other}", other, explains=int(bad.sum())),
         fix=f"Roll the four numbers by one, or declare order: {other}.",
@@ -718,11 +731,11 @@ def spin(column: Column, spec: FieldSpec) -> Columns:
         "euler": np.zeros(len(column), np.int64),
     }
     if column.values.shape[1:] == (3,):
-        columns["euler"] = reduced(np.add, _alone(vectors, counts), counts)
+        columns["euler"] = reduced(np.add, _wraps_alone(vectors, counts), counts)
     return {name: Measured(values, counts > 0) for name, values in columns.items()}
 
 
-def _alone(vectors: Array, counts: Array) -> Array:
+def _wraps_alone(vectors: Array, counts: Array) -> Array:
     """Return bool (rows): rows to which one component jumps by 2 pi while the others, which are large, stay."""
     jump = np.abs(np.diff(vectors, axis=1, prepend=vectors[:, :1]))
     starts = (np.cumsum(counts) - counts)[counts > 0]
@@ -739,11 +752,11 @@ def _alone(vectors: Array, counts: Array) -> Array:
     Severity.WARNING,
     Level.DATASET,
     measures=(spin,),
-    needs=(*_CONVENTION_NEEDS, "DC202"),
+    suppressed_by=(*_CONVENTION_SUPPRESSED_BY, "DC202"),
     applies=of_role("rotvec"),
     defaults={"most": 2 * math.pi, "share": 0.01},
 )
-def rotation_convention(rows: Rows, case: Case) -> Iterator[Failure]:
+def rotation_convention(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Rotation vectors are longer than a rotation vector can be, or jump as only Euler angles do.
 
     What:
@@ -792,7 +805,7 @@ def rotation_convention(rows: Rows, case: Case) -> Iterator[Failure]:
 def _angles(bad: Array, steps: Array) -> Failure:
     return Failure(
         bad,
-        f"{those(bad, 'have')} steps in which one component alone jumps by 2 pi "
+        f"{count_phrase(bad, 'have')} steps in which one component alone jumps by 2 pi "
         f"({int(steps[bad].sum()):,} steps): rotation vectors turn round as a whole.",
         measured={"steps": int(steps[bad].sum())},
         cause=Cause("these are Euler angles", "euler", explains=int(bad.sum())),
@@ -805,8 +818,8 @@ def _angles(bad: Array, steps: Array) -> Failure:
 def _too_long(bad: Array, angle: Array, most: float) -> Failure:
     return Failure(
         bad,
-        f"{those(bad, 'hold')} rotation vectors of up to {shown(float(angle[bad].max()), 'rad')}, "
-        f"allowed {shown(most, 'rad')}: they are no axis times angle.",
+        f"{count_phrase(bad, 'hold')} rotation vectors of up to {format_number(float(angle[bad].max()), 'rad')}, "
+        f"allowed {format_number(most, 'rad')}: they are no axis times angle.",
         measured={"angle": float(angle[bad].max())},
         expected={"angle": most},
         fix="Find out what these three numbers are: another unit, Euler angles, a velocity.",

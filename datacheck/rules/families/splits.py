@@ -11,7 +11,7 @@ import numpy as np
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Block, Column, Sample
 from datacheck.model.table import CHECKED, Measured, Rows, Texts
-from datacheck.rules.base import Case, Columns, Pairs, Skip, counted, listed, measure, rule, those
+from datacheck.rules.base import Columns, Pairs, RuleContext, Skip, count_phrase, first_few, measure, pluralize, rule
 from datacheck.rules.label_counts import class_names, shares
 from datacheck.rules.similarity import (
     HASHES,
@@ -78,13 +78,13 @@ def _crossings(
     for place in places[:_TOLD]:
         split, mask = order[place], known & (rank == place) & (lowest < place)
         total = int((known & (rank == place)).sum())
-        of, left = counted(total), int((rank == place).sum()) - total
+        of, left = pluralize(total), int((rank == place).sum()) - total
         of += f" that can be compared ({left:,} cannot)" if left else ""
-        others = listed(order[int(i)] for i in np.unique(lowest[mask]))
+        others = first_few(order[int(i)] for i in np.unique(lowest[mask]))
         whole = int(mask.sum()) >= 0.9 * int((rank == place).sum())
         pairs = _shared(rows, values, mask, known & (rank < place), names) if names else []
         more = len(np.unique(values[mask])) - _SHOWN
-        pairs += [f"{counted(more, 'other key')}"] if names and more > 0 else []
+        pairs += [f"{pluralize(more, 'other key')}"] if names and more > 0 else []
         yield Failure(
             mask,
             f"{split} {words} {others}: {'; '.join([f'{int(mask.sum()):,} of its {of}', *pairs])}.",
@@ -98,7 +98,7 @@ def _crossings(
         shared = int(mask.sum())
         yield Failure(
             mask,
-            f"{counted(len(rest), 'more split')} {words} earlier ones: {counted(shared)}.",
+            f"{pluralize(len(rest), 'more split')} {words} earlier ones: {pluralize(shared)}.",
             measured={"shared": shared, "splits": len(rest)},
             fix="Take them out of these splits, or split again by what they share (datacheck split --help).",
         )
@@ -120,10 +120,10 @@ def _where(rows: Rows, place: int) -> str:
 
 @rule(
     "DC801", "split-overlap", Severity.ERROR, Level.DATASET, per="sample", measures=(content,),
-    needs=("DC109", "DC602"),
+    suppressed_by=("DC109", "DC602"),
     span="all",
 )  # fmt: skip
-def split_overlap(rows: Rows, case: Case) -> Iterator[Failure]:
+def split_overlap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The same sample stands in two splits.
 
     What:
@@ -166,10 +166,10 @@ def split_overlap(rows: Rows, case: Case) -> Iterator[Failure]:
 
 
 @rule(
-    "DC802", "group-leak", Severity.ERROR, Level.DATASET, per="sample", measures=(identity,), needs=("DC801",),
+    "DC802", "group-leak", Severity.ERROR, Level.DATASET, per="sample", measures=(identity,), suppressed_by=("DC801",),
     span="all", unless=lambda schema: "" if schema.splits is not None else "the schema names no splits: {key: ...}",
 )  # fmt: skip
-def group_leak(rows: Rows, case: Case) -> Iterator[Failure]:
+def group_leak(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Samples that belong together are on both sides of a split.
 
     What:
@@ -214,9 +214,9 @@ def group_leak(rows: Rows, case: Case) -> Iterator[Failure]:
 
 @rule(
     "DC803", "exact-duplicate", Severity.WARNING, Level.PAIR, per="sample", measures=(content,),
-    needs=("DC109", "DC221", "DC602", "DC702", "DC801"), span="all", defaults={"share": 0.001},
+    suppressed_by=("DC109", "DC221", "DC602", "DC702", "DC801"), span="all", defaults={"share": 0.001},
 )  # fmt: skip
-def exact_duplicate(rows: Rows, case: Case) -> Iterator[Failure]:
+def exact_duplicate(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A sample stands more than once.
 
     What:
@@ -265,7 +265,7 @@ def exact_duplicate(rows: Rows, case: Case) -> Iterator[Failure]:
         )
         yield Failure(
             copy,
-            f"{those(copy, 'repeat')} {again}.",
+            f"{count_phrase(copy, 'repeat')} {again}.",
             measured={"copies": int(copy.sum())},
             severity=Severity(severity),
             fix="Drop the later copies, or say duplicates: {exact: off} where they are meant.",
@@ -276,7 +276,7 @@ def exact_duplicate(rows: Rows, case: Case) -> Iterator[Failure]:
     "DC805", "lopsided-split", Severity.WARNING, Level.DATASET, per="sample", measures=(shares,), span="all",
     sees="all", defaults={"share": 0.01, "expected": 5.0},
 )  # fmt: skip
-def lopsided_split(rows: Rows, case: Case) -> Iterator[Failure]:
+def lopsided_split(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A split is empty, tiny, or lacks a class that the others have.
 
     What:
@@ -320,10 +320,10 @@ def lopsided_split(rows: Rows, case: Case) -> Iterator[Failure]:
     for place, split in enumerate(order):
         mine = rank == place
         if not (mine & readable).any() and readable.any():
-            text = f"{split} is empty: none of its {counted(int(mine.sum()))} can be read."
+            text = f"{split} is empty: none of its {pluralize(int(mine.sum()))} can be read."
             files = len(np.unique(rows.files.rows[mine]))
             if several and files == int(mine.sum()):  # each file may hold many samples, of which some may be whole
-                cannot = f"{counted(files, 'file')} of samples cannot be read as a whole"
+                cannot = f"{pluralize(files, 'file')} of samples cannot be read as a whole"
                 text = f"no sample of {split} was judged: {cannot}."
             yield Failure(
                 mine,
@@ -344,7 +344,7 @@ def lopsided_split(rows: Rows, case: Case) -> Iterator[Failure]:
             lacking = _lacking(rows, rank, place, name, float(case.options["expected"]))
             if lacking:
                 words = class_names(spec)
-                text = f"{split} lacks class {listed(words[i] for i in lacking)} of {name}, which other splits have."
+                text = f"{split} lacks class {first_few(words[i] for i in lacking)} of {name}, which other splits have."
                 yield _lopsided(mine & False, text, split, "class", name)
 
 
@@ -412,7 +412,7 @@ def _sketched(rows: Rows) -> Array:
     return rows.measured("minhash") | rows.measured("course", "course_range")
 
 
-def _likely(rows: Rows, case: Case) -> Array:
+def _likely(rows: Rows, case: RuleContext) -> Array:
     """Return the pairs that are likely alike, what stays first; of samples of equal content (DC803) the first."""
     near = case.schema.duplicates.near
     known = np.flatnonzero(_sketched(rows))
@@ -432,7 +432,7 @@ def _likely(rows: Rows, case: Case) -> Array:
 
 
 @np.errstate(all="ignore")
-def _alike(first: Sample, second: Sample, case: Case) -> Mapping[str, float]:
+def _similarity(first: Sample, second: Sample, case: RuleContext) -> Mapping[str, float]:
     """Return how alike two samples are: `alike`, Jaccard similarity, or of episodes 1 less what they are apart."""
     kind, names = alike_by(case.schema)
     blocks = [_block(sample, names) for sample in (first, second)]
@@ -449,7 +449,7 @@ def _block(sample: Sample, names: list[str]) -> Block:
     return Block([sample.key], fields, [sample.origin])
 
 
-def _nothing_alike(schema: Schema) -> str:
+def _no_similarity(schema: Schema) -> str:
     if schema.duplicates.near is None:
         return "the schema names no duplicates: {near: ...}"
     return "" if alike_by(schema)[0] else "no field holds texts, points, or states or actions over time"
@@ -457,10 +457,10 @@ def _nothing_alike(schema: Schema) -> str:
 
 @rule(
     "DC804", "near-duplicate", Severity.INFO, Level.PAIR, per="sample", measures=(sketch, content),
-    needs=("DC109", "DC122", "DC221", "DC602"), span="all", unless=_nothing_alike, defaults={"apart": 0.05},
-    pairs=_likely, compare=_alike,
+    suppressed_by=("DC109", "DC122", "DC221", "DC602"), span="all", unless=_no_similarity, defaults={"apart": 0.05},
+    pairs=_likely, compare=_similarity,
 )  # fmt: skip
-def near_duplicate(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+def near_duplicate(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """A sample is nearly another one.
 
     What:
@@ -513,7 +513,7 @@ def near_duplicate(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     yield from _by_side(rows, case, case.pairs)
 
 
-def _by_side(rows: Rows, case: Case, found: Pairs) -> Iterator[Failure]:
+def _by_side(rows: Rows, case: RuleContext, found: Pairs) -> Iterator[Failure]:
     """Yield the copies of each split that stand in another one, then those on one side."""
     least = case.schema.duplicates.near or 1.0
     if alike_by(case.schema)[0] == "course":
@@ -539,8 +539,8 @@ def _copies(rows: Rows, pairs: Array, alike: Array, like: str, split: str, *, fu
     np.maximum.at(most, pairs[:, 1], alike)
     clusters = _clusters(rows, pairs, alike)
     said = [f"{a} and {b} ({value:.1%} alike)" for one in clusters for a, b, value in one["pairs"]][:_SHOWN_COPIES]
-    clustered = f"{counted(len(clusters), 'cluster')} of up to {clusters[0]['size']:,}"
-    head = f"In {split} {those(mask, 'are')}" if split else those(mask, "are")
+    clustered = f"{pluralize(len(clusters), 'cluster')} of up to {clusters[0]['size']:,}"
+    head = f"In {split} {count_phrase(mask, 'are')}" if split else count_phrase(mask, "are")
     more = f" Only the {MOST_PAIRS:,} likeliest pairs were compared; there may be more." if full else ""
     return Failure(
         mask,

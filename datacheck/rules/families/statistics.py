@@ -12,8 +12,18 @@ import numpy as np
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured, Rows
-from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, shown, those
-from datacheck.rules.causes import Change, explain, logarithms
+from datacheck.rules.base import (
+    Columns,
+    RuleContext,
+    Skip,
+    count_phrase,
+    first_few,
+    format_number,
+    measure,
+    pluralize,
+    rule,
+)
+from datacheck.rules.causes import CandidateCause, explain, logarithms
 from datacheck.rules.measures import (
     MOST_COMPONENTS,
     components,
@@ -88,10 +98,10 @@ def piles(column: Column, spec: FieldSpec) -> Columns:
 
 @rule(
     "DC225", "saturated", Severity.WARNING, Level.DATASET, measures=(piles, numbers, form), applies=piles.applies,
-    needs=("DC109", "DC122", "DC202", "DC221", "DC222", "DC224"),
+    suppressed_by=("DC109", "DC122", "DC202", "DC221", "DC222", "DC224"),
     defaults={"share": 0.01, "binary": 0.5, "least": 1000},
 )  # fmt: skip
-def saturated(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+def saturated(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Many values are exactly the smallest or the largest one, and nobody declared that as an end.
 
     What:
@@ -141,7 +151,7 @@ def saturated(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
         if found:
             yield Failure(
                 np.zeros(len(rows), bool),
-                f"{listed(text for _, text in sorted(found))} exactly ({counted(total, 'row')}).",
+                f"{first_few(text for _, text in sorted(found))} exactly ({pluralize(total, 'row')}).",
                 measured={"share": -min(found)[0]},
                 severity=severity,
                 kind="switch" if severity is Severity.INFO else "clipped",
@@ -155,7 +165,7 @@ def _few_whole(rows: Rows, known: Array) -> Array:
     return whole & (2 * int(whole.sum()) < int(known.sum()))
 
 
-def _piled(rows: Rows, case: Case, total: int) -> dict[Severity, list[tuple[float, str]]]:
+def _piled(rows: Rows, case: RuleContext, total: int) -> dict[Severity, list[tuple[float, str]]]:
     """Return (share, negative, and words) of each end with too many values: of switches, and of other dimensions."""
     least, most = rows["min"].min(axis=0), rows["max"].max(axis=0)
     moves = (rows["min"] < rows["max"]) | (rows["piled"] == 1)[:, None]  # a goal that stands still was not clipped
@@ -168,12 +178,12 @@ def _piled(rows: Rows, case: Case, total: int) -> dict[Severity, list[tuple[floa
         near = 1e-3 * float(most[i] - least[i])
         for value, part, end in ((least[i], at_low[i], ends.low), (most[i], at_high[i], ends.high)):
             if part > float(case.options["share"]) and (end is None or abs(float(value) - end) > near):
-                told = f"{100 * part:.3g} % of dimension {int(i)} at {shown(float(value), case.spec.unit)}"
+                told = f"{100 * part:.3g} % of dimension {int(i)} at {format_number(float(value), case.spec.unit)}"
                 said[Severity.INFO if switch else Severity.WARNING].append((-float(part), told))
     return said
 
 
-def _scalars(rows: Rows, case: Case) -> Iterator[tuple[str, Array, Array]]:
+def _scalars(rows: Rows, case: RuleContext) -> Iterator[tuple[str, Array, Array]]:
     """Yield (what it is, values, known) of the scalars by which a sample may stand out."""
     spec = case.spec
     for stat, label in (("box", "size"), ("norm", "distance from the origin")):
@@ -188,11 +198,11 @@ def _scalars(rows: Rows, case: Case) -> Iterator[tuple[str, Array, Array]]:
 
 @rule(
     "DC226", "outlier-sample", Severity.INFO, Level.SAMPLE, measures=(place, numbers, form),
-    needs=("DC109", "DC122", "DC125", "DC201", "DC202", "DC203", "DC221", "DC222", "DC224", "DC602"),
+    suppressed_by=("DC109", "DC122", "DC125", "DC201", "DC202", "DC203", "DC221", "DC222", "DC224", "DC602"),
     applies=lambda s: leaf(s) and (s.role is None or s.role in _STRAYS) and not s.pixels_of,
     defaults={"z": 8.0, "far": 20.0, "least": 30, "distinct": 10},
 )  # fmt: skip
-def outlier_sample(rows: Rows, case: Case) -> Iterator[Failure]:
+def outlier_sample(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A sample is far from all others in size, place, values or length.
 
     What:
@@ -243,14 +253,14 @@ def outlier_sample(rows: Rows, case: Case) -> Iterator[Failure]:
         return
     for label, values, known in _scalars(rows, case):
         judged = known & np.isfinite(values)
-        odd, z = _far(rows, values, judged, case)
+        odd, z = _robust_z(rows, values, judged, case)
         beyond = odd & (np.abs(z) > float(case.options["far"])) & (label != "number of rows")
         for mask, grave in ((beyond, True), (odd & ~beyond, False)):
             if mask.any():
                 yield _standing_out(rows, case, label, values, mask, judged & ~odd, z, grave=grave)
 
 
-def _much_larger(rows: Rows, case: Case) -> Iterator[Failure]:
+def _much_larger(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Yield samples whose numbers are many times as large as those of all others, which are alike: another unit."""
     known = rows.measured("min", "dtype")
     if not known.any():
@@ -267,8 +277,8 @@ def _much_larger(rows: Rows, case: Case) -> Iterator[Failure]:
     if odd.any() and float(rest.max()) <= _ALIKE * float(rest.min()):
         yield Failure(
             odd,
-            f"{those(odd, 'hold')} numbers up to {shown(float(peak[odd].max()))}; the others reach "
-            f"{shown(float(rest.min()))} to {shown(float(rest.max()))}.",
+            f"{count_phrase(odd, 'hold')} numbers up to {format_number(float(peak[odd].max()))}; the others reach "
+            f"{format_number(float(rest.min()))} to {format_number(float(rest.max()))}.",
             measured={"ratio": float(ratio.max()), "median": float(np.median(rest))},
             severity=Severity.WARNING,
             kind="much larger",
@@ -277,7 +287,7 @@ def _much_larger(rows: Rows, case: Case) -> Iterator[Failure]:
         )
 
 
-def _constant(rows: Rows, case: Case) -> Iterator[Failure]:
+def _constant(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Yield samples that hold one value throughout where nearly all others vary, and go beyond it to both sides."""
     known = rows.measured("min", "dims")
     if not known.any():
@@ -301,7 +311,7 @@ def _constant(rows: Rows, case: Case) -> Iterator[Failure]:
         return
     yield Failure(
         still,
-        f"{those(still, 'hold')} one value throughout ({listed(map(shown, values.tolist()))}); the other "
+        f"{count_phrase(still, 'hold')} one value throughout ({first_few(map(format_number, values.tolist()))}); the other "
         f"{int(varies.sum()):,} vary.",
         measured={"values": values[:10].tolist()},
         severity=Severity.WARNING,
@@ -315,7 +325,7 @@ def _kinds(low: Array, high: Array, which: Array) -> int:
     return len(np.unique(np.stack([low[which], high[which]]), axis=1).T)
 
 
-def _other_setting(rows: Rows, case: Case) -> Iterator[Failure]:
+def _other_setting(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Yield samples whose one number is not that of nearly all others: a rate, or another setting of a recording."""
     known = rows.measured("min", "ndim")
     if not known.any():
@@ -333,12 +343,15 @@ def _other_setting(rows: Rows, case: Case) -> Iterator[Failure]:
     found = np.unique(values[odd])
     if not pace and not _is_setting(found, usual):
         return
-    others, most = [shown(float(value), case.spec.unit) for value in found], shown(usual, case.spec.unit)
+    others, most = (
+        [format_number(float(value), case.spec.unit) for value in found],
+        format_number(usual, case.spec.unit),
+    )
     if most in others:  # three digits do not tell them apart
         others, most = [f"{value:.9g}" for value in found.tolist()], f"{usual:.9g}"
     yield Failure(
         odd,
-        f"{those(odd, 'have')} {case.name} {listed(others)}; the other {count:,} have {most}.",
+        f"{count_phrase(odd, 'have')} {case.name} {first_few(others)}; the other {count:,} have {most}.",
         measured={"usual": usual},
         severity=Severity.WARNING if pace else None,
         kind="pace" if pace else "setting",
@@ -355,7 +368,7 @@ def _is_setting(others: Array, usual: float) -> bool:
     return not labels and usual != 0 and len(values) <= _SETTINGS
 
 
-def _far_number(rows: Rows, case: Case) -> Iterator[Failure]:
+def _far_number(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Yield samples whose one whole number is the same, and far beyond those of all others, which leave few gaps."""
     known = rows.measured("min", "ndim")
     if not known.any():
@@ -376,8 +389,8 @@ def _far_number(rows: Rows, case: Case) -> Iterator[Failure]:
         return
     yield Failure(
         odd,
-        f"{those(odd, 'have')} {case.name} {shown(last)}; the other {int((known & ~odd).sum()):,} have "
-        f"{shown(float(others[0]))} to {shown(high)}.",
+        f"{count_phrase(odd, 'have')} {case.name} {format_number(last)}; the other {int((known & ~odd).sum()):,} have "
+        f"{format_number(float(others[0]))} to {format_number(high)}.",
         measured={"value": last, "rest": high},
         severity=Severity.WARNING,
         kind="far number",
@@ -386,7 +399,7 @@ def _far_number(rows: Rows, case: Case) -> Iterator[Failure]:
 
 
 def _standing_out(
-    rows: Rows, case: Case, label: str, values: Array, bad: Array, good: Array, z: Array, *, grave: bool
+    rows: Rows, case: RuleContext, label: str, values: Array, bad: Array, good: Array, z: Array, *, grave: bool
 ) -> Failure:  # fmt: skip
     cause = _unit_of(rows, case, values, bad, good) if grave else None
     typical = float(np.median(values[good])) if good.any() else float(np.median(values[bad]))
@@ -394,8 +407,8 @@ def _standing_out(
     clear = cause is not None and cause.factor is not None
     return Failure(
         bad,
-        f"{those(bad, 'stand')} out by {label}: up to |z| = {shown(float(np.abs(z[bad]).max()))} at "
-        f"{shown(worst)}; usual is {shown(typical)}.",
+        f"{count_phrase(bad, 'stand')} out by {label}: up to |z| = {format_number(float(np.abs(z[bad]).max()))} at "
+        f"{format_number(worst)}; usual is {format_number(typical)}.",
         measured={"z": float(np.abs(z[bad]).max()), "median": typical},
         cause=cause,
         severity=(Severity.ERROR if clear else Severity.WARNING) if grave else None,
@@ -405,7 +418,7 @@ def _standing_out(
     )
 
 
-def _unit_of(rows: Rows, case: Case, values: Array, bad: Array, good: Array) -> Cause | None:
+def _unit_of(rows: Rows, case: RuleContext, values: Array, bad: Array, good: Array) -> Cause | None:
     """Return the unit in which samples that stand out may be, None where the field has none."""
     spec = case.spec
     units = ANGLE if spec.role == "joint_angle" or spec.unit in ANGLE else LENGTH
@@ -423,12 +436,12 @@ def _unit_of(rows: Rows, case: Case, values: Array, bad: Array, good: Array) -> 
         ):
             looks, common = {name: logarithms(some * by) for name, some in sizes.items()}, unit in {"mm", "cm", "deg"}
             if size != own:
-                changes.append(Change(kind, f"probably {words}", by, looks, values > 0, common=common))
+                changes.append(CandidateCause(kind, f"probably {words}", by, looks, values > 0, common=common))
     looks = {name: logarithms(some) for name, some in sizes.items()}
     return explain(changes, looks, {}, bad, good, rows.groups)
 
 
-def _far(rows: Rows, values: Array, known: Array, case: Case) -> tuple[Array, Array]:
+def _robust_z(rows: Rows, values: Array, known: Array, case: RuleContext) -> tuple[Array, Array]:
     """Return which samples stand out, and every z (0 where it is not judged)."""
     z, judged = np.zeros(len(rows)), np.zeros(len(rows), bool)
     least = int(case.options["least"])
@@ -443,7 +456,7 @@ def _far(rows: Rows, values: Array, known: Array, case: Case) -> tuple[Array, Ar
     return np.abs(z) > float(case.options["z"]), z
 
 
-def _robust(values: Array, case: Case) -> Array:
+def _robust(values: Array, case: RuleContext) -> Array:
     if len(np.unique(values)) < int(case.options["distinct"]):
         return np.zeros(len(values))
     positive = bool((values > 0).all())
@@ -459,7 +472,7 @@ def _robust(values: Array, case: Case) -> Array:
 # ---------------------------------------------------------------------------------------------- normalisers
 
 
-_AGAIN = "Compute the statistics again from the training split."
+_RECOMPUTE = "Compute the statistics again from the training split."
 
 
 @measure("moments", version=2, applies=lambda s: leaf(s) and s.stats is not None)
@@ -491,11 +504,11 @@ def moments(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC228", "stale-stats", Severity.ERROR, Level.DATASET, measures=(moments,), needs=("DC109", "DC122", "DC221"),
+    "DC228", "stale-stats", Severity.ERROR, Level.DATASET, measures=(moments,), suppressed_by=("DC109", "DC122", "DC221"),
     applies=moments.applies,
     defaults={"mean": 0.1, "std": (0.8, 1.25), "beyond": 0.01, "splits": ("", "train", "training")},
 )  # fmt: skip
-def stale_stats(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+def stale_stats(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """The normaliser's statistics are not those of the training data.
 
     What:
@@ -529,7 +542,7 @@ def stale_stats(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     Reference:
         LIBERO with RDT: 0.003 in ``dataset_stat.json`` where a single task has 0.33; OpenVLA keeps one set per dataset.
     """
-    yield from _unread(rows, case)
+    yield from _unreadable_stats(rows, case)
     known, stats, splits = rows.measured("n"), case.spec.stats, case.options["splits"]
     if not known.any() or stats is None:
         return
@@ -544,37 +557,43 @@ def stale_stats(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     odd = {name: len(values) for name, values in stored.items() if len(values) not in {1, width}}
     if odd:
         said = [f"{count} of {name}" for name, count in odd.items()]
-        words = f"the statistics have {listed(said)}, the field has {counted(width, 'column')}"
+        words = f"the statistics have {first_few(said)}, the field has {pluralize(width, 'column')}"
         yield _stale(rows, case, words, None, "width", stored, found)
         return
     as_stored, stored = stored, {name: np.broadcast_to(values, (width,)) for name, values in stored.items()}
     problems = _problems(stored, found, case)
     if problems and case.spec.role == "color":
         alike = _pooled(rows, known, alike=True)
-        unit = _FULL if _of_one(stored, found) else 1.0
+        unit = _FULL if _in_unit_range(stored, found) else 1.0
         if any(not _problems(_scaled(stored, unit), some, case) for some in (found, alike)):
             return
         ours, ours_alike = _scaled(found, 1 / unit), _scaled(alike, 1 / unit)
-        words = f"of {int(known.sum()):,} samples: {listed(_problems(stored, ours, case))}"
+        words = f"of {int(known.sum()):,} samples: {first_few(_problems(stored, ours, case))}"
         yield _stale(
-            rows, case, words, _why(stored, ours, case) or _why(stored, ours_alike, case), "values", as_stored, found
+            rows,
+            case,
+            words,
+            _mismatch_cause(stored, ours, case) or _mismatch_cause(stored, ours_alike, case),
+            "values",
+            as_stored,
+            found,
         )
         return
     if problems:
-        words = f"of {int(known.sum()):,} samples: {listed(problems)}"
-        yield _stale(rows, case, words, _why(stored, found, case), "values", as_stored, found)
+        words = f"of {int(known.sum()):,} samples: {first_few(problems)}"
+        yield _stale(rows, case, words, _mismatch_cause(stored, found, case), "values", as_stored, found)
 
 
-def _unread(rows: Rows, case: Case) -> Iterator[Failure]:
+def _unreadable_stats(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Yield that the file with the statistics of a field is there and cannot be read."""
     for note in case.notes:
         if note.about["field"] == case.name:
-            yield Failure(np.zeros(len(rows), bool), note.reason, kind="table", fix=_AGAIN)
+            yield Failure(np.zeros(len(rows), bool), note.reason, kind="table", fix=_RECOMPUTE)
 
 
 def _stale(
     rows: Rows,
-    case: Case,
+    case: RuleContext,
     words: str,
     cause: Cause | None,
     kind: str,
@@ -582,7 +601,7 @@ def _stale(
     found: dict[str, Array],
 ) -> Failure:
     file = case.spec.stats.file if case.spec.stats is not None else None
-    repairable = file is not None and file.lower().endswith(".json")  # as datacheck/fix/repairs.py writes it
+    repairable = file is not None and file.lower().endswith(".json")  # as datacheck/fix/edits.py writes it
     return Failure(
         np.zeros(len(rows), bool),
         f"{words}.",
@@ -590,7 +609,7 @@ def _stale(
         kind=cause.kind if cause else kind,
         measured={name: values.tolist() for name, values in found.items()},
         expected={name: values.tolist() for name, values in stored.items()},
-        fix=f"{_AGAIN[:-1]}: datacheck fix DC228 writes such a copy." if repairable else _AGAIN,
+        fix=f"{_RECOMPUTE[:-1]}: datacheck fix DC228 writes such a copy." if repairable else _RECOMPUTE,
     )
 
 
@@ -603,7 +622,7 @@ def _pooled(rows: Rows, known: Array, *, alike: bool = False) -> dict[str, Array
     return {"mean": mean, "std": std, "min": rows["lower"][known].min(axis=0), "max": rows["upper"][known].max(axis=0)}
 
 
-def _of_one(stored: dict[str, Array], found: dict[str, Array]) -> bool:
+def _in_unit_range(stored: dict[str, Array], found: dict[str, Array]) -> bool:
     """Tell whether the statistics are of colours of 0..1 where the data have 0..255."""
     ends = [float(stored[name].max()) for name in ("mean", "std", "min", "max") if name in stored]
     return bool(ends) and max(ends) <= 1 and float(found["max"].max()) > 2  # colours of 0..1 may end at 1.01
@@ -613,7 +632,7 @@ def _scaled(stored: dict[str, Array], by: float) -> dict[str, Array]:
     return {name: values * by for name, values in stored.items()}
 
 
-def _problems(stored: dict[str, Array], found: dict[str, Array], case: Case) -> list[str]:
+def _problems(stored: dict[str, Array], found: dict[str, Array], case: RuleContext) -> list[str]:
     """Return what differs by more than is allowed, the worst dimension of each statistic."""
     said = []
     spread = np.maximum(found["std"], 1e-12)
@@ -621,7 +640,9 @@ def _problems(stored: dict[str, Array], found: dict[str, Array], case: Case) -> 
         off = np.abs(stored["mean"] - found["mean"]) / spread
         i = int(np.argmax(off))
         if off[i] > float(case.options["mean"]) and abs(stored["mean"][i] - found["mean"][i]) > 1e-9:
-            said.append(f"mean {shown(stored['mean'][i])} stored, {shown(found['mean'][i])} found (dimension {i})")
+            said.append(
+                f"mean {format_number(stored['mean'][i])} stored, {format_number(found['mean'][i])} found (dimension {i})"
+            )
     if "std" in stored:
         low, high = map(float, case.options["std"])
         moving = found["std"] > 1e-9  # a normaliser may give a constant any spread
@@ -629,20 +650,22 @@ def _problems(stored: dict[str, Array], found: dict[str, Array], case: Case) -> 
         off = np.abs(np.log(np.maximum(ratio, 1e-12)))
         i = int(np.argmax(off))
         if not low <= ratio[i] <= high:
-            said.append(f"std {shown(stored['std'][i])} stored, {shown(found['std'][i])} found (dimension {i})")
+            said.append(
+                f"std {format_number(stored['std'][i])} stored, {format_number(found['std'][i])} found (dimension {i})"
+            )
     if "min" in stored and "max" in stored:
         span = np.maximum(stored["max"] - stored["min"], 1e-12)
         off = np.maximum(stored["min"] - found["min"], found["max"] - stored["max"]) / span
         i = int(np.argmax(off))
         if off[i] > float(case.options["beyond"]):
             said.append(
-                f"{shown(stored['min'][i])}..{shown(stored['max'][i])} stored, "
-                f"{shown(found['min'][i])}..{shown(found['max'][i])} found (dimension {i})"
+                f"{format_number(stored['min'][i])}..{format_number(stored['max'][i])} stored, "
+                f"{format_number(found['min'][i])}..{format_number(found['max'][i])} found (dimension {i})"
             )
     return said
 
 
-def _why(stored: dict[str, Array], found: dict[str, Array], case: Case) -> Cause | None:
+def _mismatch_cause(stored: dict[str, Array], found: dict[str, Array], case: RuleContext) -> Cause | None:
     """Return what explains the difference in every dimension: squares in place of spreads, or one factor."""
     if "std" in stored:
         squares = found["std"] ** 2 + found["mean"] ** 2
@@ -683,27 +706,27 @@ def far_rows(block: Block, schema: Schema) -> Columns:
     `far_rows` counts them, of `far_of`; `far_low` is the smallest and `far_high` the largest of them, `far_rest` the
     largest of the others; `far_label` is 1 where these are labels.
     """
-    found: dict[int, tuple[str, _Apart]] = {}
+    found: dict[int, tuple[str, _OutlierRows]] = {}
     for name, column in block.fields.items():
         if not is_numeric(column) or column.peeked or column.lengths is None or column.values.dtype.kind not in "fiu":
             continue
         spec, labels = schema.spec(name), column.values.dtype.kind != "f"
         if not (_holds_labels(spec) if labels else _holds_places(name, column, spec)):
             continue
-        for sample, apart in _apart_in(column, spec):
+        for sample, apart in _outliers(column, spec):
             found.setdefault(sample, (name, apart))
     if not found:
         return {}
     known = np.isin(np.arange(len(block)), list(found))
     names = np.array([found[sample][0] if sample in found else "" for sample in range(len(block))], dtype=object)
-    values = np.zeros((len(block), len(_Apart._fields)))
+    values = np.zeros((len(block), len(_OutlierRows._fields)))
     for sample, (_, apart) in found.items():
         values[sample] = apart
-    columns = {f"far_{part}": Measured(values[:, at], known) for at, part in enumerate(_Apart._fields)}
+    columns = {f"far_{part}": Measured(values[:, at], known) for at, part in enumerate(_OutlierRows._fields)}
     return {"far_field": Measured(names, known), **columns}
 
 
-class _Apart(NamedTuple):
+class _OutlierRows(NamedTuple):
     rows: float
     of: float
     low: float
@@ -742,7 +765,7 @@ def _says_no_axes(spec: FieldSpec) -> bool:
     return spec.role in {None, "value"} and not spec.shape
 
 
-def _apart_in(column: Column, spec: FieldSpec) -> Iterator[tuple[int, _Apart]]:
+def _outliers(column: Column, spec: FieldSpec) -> Iterator[tuple[int, _OutlierRows]]:
     """Yield the samples of which few rows are far larger than the others."""
     labels = column.values.dtype.kind != "f"
     wide = column.values.ndim > 2
@@ -752,12 +775,12 @@ def _apart_in(column: Column, spec: FieldSpec) -> Iterator[tuple[int, _Apart]]:
         if not labels and length >= _MANY and _says_no_axes(spec):
             continue
         values = np.asarray(column[sample])
-        apart = _labels_apart(values, spec) if labels else _rows_apart(values, wide=wide)
+        apart = _label_outlier(values, spec) if labels else _row_outliers(values, wide=wide)
         if apart is not None:
             yield sample, apart
 
 
-def _rows_apart(values: Array, *, wide: bool) -> _Apart | None:
+def _row_outliers(values: Array, *, wide: bool) -> _OutlierRows | None:
     if values.ndim < 2 or values.shape[1] < 2:  # rewards and events are rare and large
         return None
     flat = values.reshape(len(values), -1)
@@ -780,10 +803,10 @@ def _rows_apart(values: Array, *, wide: bool) -> _Apart | None:
     large = large[large > peaks[at - 1]]
     if large.min() == large.max() == np.round(large[0]):  # one whole number again and again marks what is missing
         return None
-    return _Apart(len(peaks) - at, len(peaks), peaks[at], peaks[-1], peaks[at - 1], 0)
+    return _OutlierRows(len(peaks) - at, len(peaks), peaks[at], peaks[-1], peaks[at - 1], 0)
 
 
-def _labels_apart(values: Array, spec: FieldSpec) -> _Apart | None:
+def _label_outlier(values: Array, spec: FieldSpec) -> _OutlierRows | None:
     """Return the one label that is far beyond all others of few labels, and that the schema does not declare."""
     flat = values.reshape(-1)
     flat = flat[~one_of(flat, spec.ignore)] if spec.ignore else flat
@@ -797,11 +820,11 @@ def _labels_apart(values: Array, spec: FieldSpec) -> _Apart | None:
         return None
     if not 1 <= rest < _USUAL_LABEL or last < max(_FAR_LABEL, _LABEL_FACTOR * (rest + 1)):
         return None
-    return _Apart(int(np.count_nonzero(flat == last)), len(flat), last, last, rest, 1)
+    return _OutlierRows(int(np.count_nonzero(flat == last)), len(flat), last, last, rest, 1)
 
 
 @rule("DC229", "outlier-rows", Severity.WARNING, Level.SAMPLE, per="sample", measures=(far_rows,))
-def outlier_rows(rows: Rows, case: Case) -> Iterator[Failure]:
+def outlier_rows(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Few rows of an array are far larger than all its others, or one label is far beyond all others.
 
     What:
@@ -849,22 +872,22 @@ def outlier_rows(rows: Rows, case: Case) -> Iterator[Failure]:
         for labels in (False, True):
             odd = known & (names == name) & (label == labels)
             if odd.any():
-                yield _apart_said(rows, name, odd, labels=labels)
+                yield _outlier_failure(rows, name, odd, labels=labels)
 
 
-def _apart_said(rows: Rows, name: str, odd: Array, *, labels: bool) -> Failure:
+def _outlier_failure(rows: Rows, name: str, odd: Array, *, labels: bool) -> Failure:
     count, of = int(rows[":far_rows"][odd].sum()), int(rows[":far_of"][odd].sum())
     low, high = float(rows[":far_low"][odd].min()), float(rows[":far_high"][odd].max())
     rest = float(rows[":far_rest"][odd].max())
-    between = shown(low) if low == high else f"{shown(low)} to {shown(high)}"
+    between = format_number(low) if low == high else f"{format_number(low)} to {format_number(high)}"
     what = (
-        f"{counted(count, 'label')} of {of:,} {'is' if count == 1 else 'are'} {between}; the others reach {shown(rest)}"
+        f"{pluralize(count, 'label')} of {of:,} {'is' if count == 1 else 'are'} {between}; the others reach {format_number(rest)}"
         if labels
-        else f"the largest number of {counted(count, 'row')} of {of:,} is {between}, of the others {shown(rest)}"
+        else f"the largest number of {pluralize(count, 'row')} of {of:,} is {between}, of the others {format_number(rest)}"
     )
     return Failure(
         odd,
-        f"{name}, {counted(int(odd.sum()), 'sample')}: {what}.",
+        f"{name}, {pluralize(int(odd.sum()), 'sample')}: {what}.",
         measured={"rows": count, "of": of, "low": low, "high": high, "rest": rest},
         fix="Look at them. Declare the label in classes where it is meant, in ignore where training ignores it."
         if labels
@@ -877,7 +900,7 @@ def _apart_said(rows: Rows, name: str, odd: Array, *, labels: bool) -> Failure:
 _MOST_COLUMNS = 32
 
 
-def _measured(schema: Schema) -> list[str]:
+def _trajectory_fields(schema: Schema) -> list[str]:
     """Return the field that is looked at: the first position, else the first joint angles."""
     names = states(schema) if time_field(schema) else []
     positions = [name for name in names if schema.fields[name].role == "position"]
@@ -890,7 +913,7 @@ def course(block: Block, schema: Schema) -> Columns:
 
     `rows`; `path`, how far it goes in all; `jerk`, root mean square of the third differences; `end`, its last row.
     """
-    columns = series(block, _measured(schema))
+    columns = series(block, _trajectory_fields(schema))
     if not columns or columns[0].values.shape[1] > _MOST_COLUMNS or columns[0].lengths is None:
         return {}
     column, lengths = columns[0], columns[0].lengths
@@ -916,10 +939,10 @@ def course(block: Block, schema: Schema) -> Columns:
 
 @rule(
     "DC510", "episode-outlier", Severity.INFO, Level.GROUP, per="sample", measures=(course,),
-    needs=("DC109", "DC121", "DC122", "DC123", "DC201", "DC202", "DC221", "DC222", "DC501"),
-    defaults={"z": 5.0, "least": 20}, unless=lambda s: "" if _measured(s) else "no joint angles or positions over time",
+    suppressed_by=("DC109", "DC121", "DC122", "DC123", "DC201", "DC202", "DC221", "DC222", "DC501"),
+    defaults={"z": 5.0, "least": 20}, unless=lambda s: "" if _trajectory_fields(s) else "no joint angles or positions over time",
 )  # fmt: skip
-def episode_outlier(rows: Rows, case: Case) -> Iterator[Failure]:
+def episode_outlier(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """An episode is unlike the others of its group.
 
     What:
@@ -964,7 +987,7 @@ def episode_outlier(rows: Rows, case: Case) -> Iterator[Failure]:
             most = float(found[odd][np.argmax(np.abs(found[odd]))])
             yield Failure(
                 odd,
-                f"{name} of {counted(int(odd.sum()), 'episode')} is unlike that of the others (deviation {most:.3g}).",
+                f"{name} of {pluralize(int(odd.sum()), 'episode')} is unlike that of the others (deviation {most:.3g}).",
                 measured={"z": most},
                 expected={"z": f"..{float(case.options['z']):g}"},
                 fix="Watch them; leave out those that failed.",

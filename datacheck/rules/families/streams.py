@@ -12,7 +12,7 @@ import numpy as np
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured, Rows
-from datacheck.rules.base import Case, Columns, counted, measure, rule, shown, those
+from datacheck.rules.base import Columns, RuleContext, count_phrase, format_number, measure, pluralize, rule
 from datacheck.rules.measures import form, is_numeric, of_role, reduced
 from datacheck.rules.series import RUNS, least_run, long_runs, moving, runs, series, states, time_field
 from datacheck.schema.model import FieldSpec, Schema
@@ -51,7 +51,7 @@ def _over_time(schema: Schema) -> dict[str, FieldSpec]:
     return {name: s for name, s in stored if not s.is_text and _axis(s) is not None and _axis(s) in axes}
 
 
-def _watched(schema: Schema, roles: frozenset[str | None]) -> dict[str, list[str]]:
+def _streams_and_witnesses(schema: Schema, roles: frozenset[str | None]) -> dict[str, list[str]]:
     """Return the fields that may stand still, each with those that show whether the robot moves meanwhile.
 
     Notes:
@@ -71,7 +71,7 @@ def _watched(schema: Schema, roles: frozenset[str | None]) -> dict[str, list[str
     return found
 
 
-def _same(column: Column, fits: Array) -> Array:
+def _repeats_previous(column: Column, fits: Array) -> Array:
     """Tell of each step whether the row equals the one before, of the samples that fit.
 
     Notes:
@@ -109,7 +109,7 @@ def _frozen(block: Block, schema: Schema, watched: Mapping[str, Sequence[str]]) 
         if told is None:
             continue
         moves, count, fits = told
-        same = _same(column, fits)
+        same = _repeats_previous(column, fits)
         sample, first, length = runs(same, count)
         moved = np.concatenate([[0], np.cumsum(moves)])
         while_moving = moved[first + length] - moved[first] >= 0.5 * length
@@ -134,7 +134,7 @@ def frozen(block: Block, schema: Schema) -> Columns:
     `<field>:frozen`: steps in runs of at least each of `series.RUNS` during half of which another field moves;
     `:alike`: in any such run; `:repeats`: such steps while another field moves, of `:moves`; `:steps`.
     """
-    watched = _watched(schema, _OTHER)
+    watched = _streams_and_witnesses(schema, _OTHER)
     wide = {n: others for n, others in watched.items() if n in block.fields and _width(block.fields[n]) >= _LEAST}
     return _frozen(block, schema, wide)
 
@@ -146,25 +146,25 @@ def _width(column: Column) -> int:
 @measure("frozen_pixels", version=3, per="sample", uses=_USES, depth="deep")
 def frozen_pixels(block: Block, schema: Schema) -> Columns:
     """As `frozen`, of pictures and depth maps."""
-    return _frozen(block, schema, _watched(schema, _PIXELS))
+    return _frozen(block, schema, _streams_and_witnesses(schema, _PIXELS))
 
 
-def _nothing(schema: Schema) -> str:
-    return "" if _watched(schema, _OTHER) else "no two fields of numbers over time"
+def _no_streams(schema: Schema) -> str:
+    return "" if _streams_and_witnesses(schema, _OTHER) else "no two fields of numbers over time"
 
 
 def _no_pictures(schema: Schema) -> str:
-    return "" if _watched(schema, _PIXELS) else "no pictures over time beside fields of numbers"
+    return "" if _streams_and_witnesses(schema, _PIXELS) else "no pictures over time beside fields of numbers"
 
 
-_NEEDS = ("DC109", "DC121", "DC122", "DC123", "DC221")
+_SUPPRESSED_BY = ("DC109", "DC121", "DC122", "DC123", "DC221")
 
 
 @rule(
-    "DC506", "frozen-stream", Severity.WARNING, Level.GROUP, per="sample", measures=(frozen,), needs=_NEEDS,
-    unless=_nothing, defaults={"seconds": 1.0, "steps": 20, "often": 0.5}, paced=True,
+    "DC506", "frozen-stream", Severity.WARNING, Level.GROUP, per="sample", measures=(frozen,), suppressed_by=_SUPPRESSED_BY,
+    unless=_no_streams, defaults={"seconds": 1.0, "steps": 20, "often": 0.5}, paced=True,
 )  # fmt: skip
-def frozen_stream(rows: Rows, case: Case) -> Iterator[Failure]:
+def frozen_stream(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A sensor repeats one row while the robot moves.
 
     What:
@@ -204,7 +204,7 @@ def frozen_stream(rows: Rows, case: Case) -> Iterator[Failure]:
         Robot recordings of several sensors: one stream stalls while the others run on.
     """
     place = _place(case)
-    for name, beside in _watched(case.schema, _OTHER).items():
+    for name, beside in _streams_and_witnesses(case.schema, _OTHER).items():
         known = rows.measured(f":{name}:steps")
         if not known.any():
             continue
@@ -217,13 +217,13 @@ def frozen_stream(rows: Rows, case: Case) -> Iterator[Failure]:
         bad &= (long < 0.5 * steps) | (for_good if stops else False)
         others = known & ~bad
         repeats, moves = (rows[f":{name}:{stat}"][others] for stat in ("repeats", "moves"))
-        rests = _rest(repeats, moves)
+        rests = _holds_still(repeats, moves)
         if bad.any() and not rests and (bad.sum() == 1 or bad.sum() <= float(case.options["often"]) * known.sum()):
             why = "the sensor or its driver stopped, or what it sees came to rest"
             yield _stalled(name, beside, why, bad, still, steps, case)
 
 
-def _rest(repeats: Array, moves: Array) -> bool:
+def _holds_still(repeats: Array, moves: Array) -> bool:
     """Tell whether a stream repeats rows while others move, as an object does and no sensor; episodes count alike."""
     moving = moves > 0
     shares = np.minimum(repeats[moving] / moves[moving], _MUCH)
@@ -231,10 +231,10 @@ def _rest(repeats: Array, moves: Array) -> bool:
 
 
 @rule(
-    "DC513", "frozen-pictures", Severity.WARNING, Level.GROUP, per="sample", measures=(frozen_pixels,), needs=_NEEDS,
+    "DC513", "frozen-pictures", Severity.WARNING, Level.GROUP, per="sample", measures=(frozen_pixels,), suppressed_by=_SUPPRESSED_BY,
     unless=_no_pictures, defaults={"seconds": 1.0, "steps": 20, "repeats": 0.5}, depth="deep", paced=True,
 )  # fmt: skip
-def frozen_pictures(rows: Rows, case: Case) -> Iterator[Failure]:
+def frozen_pictures(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A camera repeats one picture while the robot moves.
 
     What:
@@ -272,7 +272,7 @@ def frozen_pictures(rows: Rows, case: Case) -> Iterator[Failure]:
         Robot recordings of several cameras: one stream stalls while the others run on.
     """
     place = _place(case)
-    for name, beside in _watched(case.schema, _PIXELS).items():
+    for name, beside in _streams_and_witnesses(case.schema, _PIXELS).items():
         known = rows.measured(f":{name}:steps")
         if not known.any():
             continue
@@ -287,18 +287,18 @@ def frozen_pictures(rows: Rows, case: Case) -> Iterator[Failure]:
             yield _repeating(name, many, repeats / np.maximum(1, moves), float(case.options["repeats"]))
 
 
-def _place(case: Case) -> int:
+def _place(case: RuleContext) -> int:
     fps = case.schema.episode.fps if case.schema.episode is not None else None
     return least_run(float(case.options["seconds"]), fps, int(case.options["steps"]))
 
 
 def _repeating(name: str, many: Array, share: Array, most: float) -> Failure:
     typical = float(np.median(share[many]))
-    rows = shown(1 / max(1e-9, 1 - typical))
+    rows = format_number(1 / max(1e-9, 1 - typical))
     return Failure(
         many,
         f"{name}: {100 * typical:.3g} % of the pictures taken in motion repeat the one before (median), in "
-        f"{counted(int(many.sum()))}.",
+        f"{pluralize(int(many.sum()))}.",
         measured={"repeats": typical},
         expected={"repeats": f"..{most:g}"},
         cause=Cause(f"the camera is slower than the rows: about 1 picture for {rows} rows", "slow"),
@@ -310,15 +310,15 @@ def _repeating(name: str, many: Array, share: Array, most: float) -> Failure:
 
 
 def _stalled(
-    name: str, beside: Sequence[str], what: str, bad: Array, still: Array, steps: Array, case: Case
+    name: str, beside: Sequence[str], what: str, bad: Array, still: Array, steps: Array, case: RuleContext
 ) -> Failure:
     fps = case.schema.episode.fps if case.schema.episode is not None else None
     typical = float(np.median(still[bad]))
-    long = shown(typical / fps, "s") if fps else counted(int(typical), "step")
+    long = format_number(typical / fps, "s") if fps else pluralize(int(typical), "step")
     moves = "the robot moves" if states(case.schema) else f"{' or '.join(beside[:3])} moves"
     return Failure(
         bad,
-        f"{name} repeats one row for {long} (median) while {moves}, in {counted(int(bad.sum()))}.",
+        f"{name} repeats one row for {long} (median) while {moves}, in {pluralize(int(bad.sum()))}.",
         measured={"steps": typical, "whole": int((bad & (still == steps)).sum())},
         cause=Cause(f"the last row was stored again: {what}", "frozen", explains=int(bad.sum())),
         fix="Record again, or cut the episode where the stream stands still.",
@@ -383,10 +383,10 @@ def frames(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC511", "dark-frames", Severity.WARNING, Level.SAMPLE, measures=(frames,), needs=("DC109", "DC122", "DC221"),
+    "DC511", "dark-frames", Severity.WARNING, Level.SAMPLE, measures=(frames,), suppressed_by=("DC109", "DC122", "DC221"),
     applies=of_role("image"), defaults={"dark": 2.0, "share": 0.01}, depth="deep",
 )  # fmt: skip
-def dark_frames(rows: Rows, case: Case) -> Iterator[Failure]:
+def dark_frames(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Frames are black, or of one colour.
 
     What:
@@ -439,7 +439,7 @@ def dark_frames(rows: Rows, case: Case) -> Iterator[Failure]:
         )
     yield Failure(
         bad,
-        f"{int(dark[bad].sum()):,} of {int(rows['frames'][bad].sum()):,} frames of {counted(int(bad.sum()))} are "
+        f"{int(dark[bad].sum()):,} of {int(rows['frames'][bad].sum()):,} frames of {pluralize(int(bad.sum()))} are "
         f"darker than {DARK[place]:g} of 255 or of one value ({flat:,}).",
         measured={"dark": int(dark[bad].sum()), "frames": int(rows["frames"][bad].sum()), "flat": flat},
         expected={"share": f"..{float(case.options['share']):g}"},
@@ -473,10 +473,10 @@ def _judged(spec: FieldSpec) -> bool:
 
 
 @rule(
-    "DC512", "episode-end", Severity.WARNING, Level.SAMPLE, measures=(ending,), needs=("DC109", "DC122", "DC221"),
+    "DC512", "episode-end", Severity.WARNING, Level.SAMPLE, measures=(ending,), suppressed_by=("DC109", "DC122", "DC221"),
     applies=_judged, defaults={"tail": 1},
 )  # fmt: skip
-def episode_end(rows: Rows, case: Case) -> Iterator[Failure]:
+def episode_end(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The mark of the end is not at the end of the episode.
 
     What:
@@ -514,16 +514,16 @@ def episode_end(rows: Rows, case: Case) -> Iterator[Failure]:
     never = known & (marked == 0) & (case.spec.role == "done")
     if never.any():
         fix = "Write the mark at the last step, or leave out episodes that were cut off."
-        text = f"{those(never, 'have')} no step at which {case.name} is set: the episode was cut off, or the mark lost."
+        text = f"{count_phrase(never, 'have')} no step at which {case.name} is set: the episode was cut off, or the mark lost."
         yield Failure(never, text, measured={"set": 0}, fix=fix, kind="never")
     early = known & (marked > 0) & (marked > tail)
     if early.any():
-        yield _joined(rows, case, early)
+        yield _merged_episodes(rows, case, early)
     long = known & (marked == tail) & (tail > int(case.options["tail"]))
     if long.any():
         yield Failure(
             long,
-            f"{those(long, 'have')} {case.name} set for {int(np.median(tail[long])):,} steps at the end (median), "
+            f"{count_phrase(long, 'have')} {case.name} set for {int(np.median(tail[long])):,} steps at the end (median), "
             f"allowed {int(case.options['tail'])}.",
             measured={"tail": int(np.median(tail[long]))},
             expected={"tail": f"..{int(case.options['tail'])}"},
@@ -533,12 +533,12 @@ def episode_end(rows: Rows, case: Case) -> Iterator[Failure]:
         )
 
 
-def _joined(rows: Rows, case: Case, early: Array) -> Failure:
+def _merged_episodes(rows: Rows, case: RuleContext, early: Array) -> Failure:
     more, first = rows["set"] - rows["tail"], int(np.median(rows["first"][early]))
     both = int((early & (rows["tail"] > 0)).sum())
     return Failure(
         early,
-        f"{those(early, 'have')} {counted(int(more[early].sum()), 'step')} before the end at which {case.name} is set; "
+        f"{count_phrase(early, 'have')} {pluralize(int(more[early].sum()), 'step')} before the end at which {case.name} is set; "
         f"the first is step {first:,} (median).",
         measured={"inside": int(more[early].sum()), "first": first},
         cause=Cause("more than one episode in one, not cut at the mark", "joined", explains=both) if both else None,
@@ -564,10 +564,10 @@ def video(column: Column, spec: FieldSpec) -> Columns:
 
 @rule(
     "DC508", "video-mismatch", Severity.ERROR, Level.GROUP, measures=(video, form),
-    needs=("DC109", "DC121", "DC122", "DC123"), applies=of_role("video"), defaults={"drift": 1.0},
+    suppressed_by=("DC109", "DC121", "DC122", "DC123"), applies=of_role("video"), defaults={"drift": 1.0},
     unless=lambda s: "" if time_field(s) else "no field with a time axis", paced=True,
 )  # fmt: skip
-def video_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
+def video_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A video has another number of frames than its episode has rows, or lasts another time.
 
     What:
@@ -616,7 +616,7 @@ def video_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
         rate = float(np.median((frames[off] - 1) / np.maximum(rows["span"][off], 1e-9)))
         yield Failure(
             off,
-            f"{those(off, 'last')} another time than their rows at {fps:g} a second: by {shown(np.median(drift[off]))} "
+            f"{count_phrase(off, 'last')} another time than their rows at {fps:g} a second: by {format_number(np.median(drift[off]))} "
             "frames (median).",
             measured={"drift": float(np.median(drift[off])), "rate": rate},
             expected={"drift": f"..{float(case.options['drift']):g}"},
@@ -640,8 +640,8 @@ def _counts(wrong: Array, frames: Array, steps: Array) -> Failure:
         cause = Cause("one frame is lost or added, as encoders do at the ends", "one", explains=len(more))
     return Failure(
         wrong,
-        f"{those(wrong, 'have')} {int(np.median(frames[wrong])):,} frames for {int(np.median(steps[wrong])):,} rows "
-        f"(median); {counted(int(np.abs(more).sum()), 'frame')} too many or too few.",
+        f"{count_phrase(wrong, 'have')} {int(np.median(frames[wrong])):,} frames for {int(np.median(steps[wrong])):,} rows "
+        f"(median); {pluralize(int(np.abs(more).sum()), 'frame')} too many or too few.",
         measured={"frames": int(np.median(frames[wrong])), "rows": int(np.median(steps[wrong]))},
         cause=cause,
         fix="Encode the video again from the frames of the episode.",

@@ -12,9 +12,20 @@ import numpy as np
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import UNREADABLE, Measured, Rows, Texts
-from datacheck.rules.base import Case, Columns, counted, different, listed, measure, rule, shown, those, where_text
+from datacheck.rules.base import (
+    Columns,
+    RuleContext,
+    count_phrase,
+    first_few,
+    format_number,
+    match_texts,
+    measure,
+    pluralize,
+    rule,
+    unique_texts,
+)
 from datacheck.rules.measures import form, is_numeric, leaf, numbers, of_role, reduced
-from datacheck.schema.grammar import shows
+from datacheck.schema.grammar import format_shape
 from datacheck.schema.model import FieldSpec, Schema, parse_columns
 
 Array = np.ndarray[Any, Any]
@@ -38,7 +49,7 @@ def missing(block: Block, schema: Schema) -> Columns:
 
 
 @rule("DC121", "missing-field", Severity.ERROR, Level.SAMPLE, per="sample", measures=(missing,))
-def missing_field(rows: Rows, case: Case) -> Iterator[Failure]:
+def missing_field(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A declared field is not in the sample.
 
     What:
@@ -76,24 +87,24 @@ def missing_field(rows: Rows, case: Case) -> Iterator[Failure]:
     if "missing" not in rows:
         return
     lacks = rows["missing"]
-    attributes = _attributes_of_none(different(lacks))
+    attributes = _attributes_of_none(unique_texts(lacks))
     if attributes:
         every = np.ones(len(rows), bool)
         yield Failure(
             every,
-            f"{those(every, 'lack')} {', '.join(attributes)}.",
+            f"{count_phrase(every, 'lack')} {', '.join(attributes)}.",
             fix="Write it for loaders that read it (robomimic does), or take it out of attrs.",
             severity=Severity.WARNING,
             kind="no-attribute",
         )
-        rest = {text: _without(text, attributes) for text in different(lacks)}
+        rest = {text: _without(text, attributes) for text in unique_texts(lacks)}
         lacks = np.array([rest[text] for text in lacks], object)
     if "taken" in rows:
-        yield from _near(rows["taken"])
-    yield from _by_set(lacks, sum(not spec.optional and not spec.absent for spec in case.schema.stored.values()))
+        yield from _renamed_fields(rows["taken"])
+    yield from _missing_sets(lacks, sum(not spec.optional and not spec.absent for spec in case.schema.stored.values()))
 
 
-def _by_set(lacks: Array, promised: int) -> Iterator[Failure]:
+def _missing_sets(lacks: Array, promised: int) -> Iterator[Failure]:
     """Yield what samples lack: each set of names on its own, up to 200 of them.
 
     Args:
@@ -113,7 +124,7 @@ def _by_set(lacks: Array, promised: int) -> Iterator[Failure]:
         why = f"{len(fields)} of {promised} fields are in no sample: probably data of another layout"
         yield Failure(
             mask,
-            f"{those(mask, 'lack')} {names}.",
+            f"{count_phrase(mask, 'lack')} {names}.",
             cause=Cause(why, "other-layout") if foreign else None,
             fix=f"{other} Else: {again[0].lower()}{again[1:]}" if foreign else again,
             kind=names,
@@ -124,7 +135,7 @@ def _by_set(lacks: Array, promised: int) -> Iterator[Failure]:
         every = sorted({name for number in more for name in sets.words[number].split(", ")})
         yield Failure(
             mask,
-            f"{those(mask, 'lack')} fields in {counted(len(more), 'further combination')}: {listed(every)}.",
+            f"{count_phrase(mask, 'lack')} fields in {pluralize(len(more), 'further combination')}: {first_few(every)}.",
             fix=again,
             kind="more sets",
             extra=tuple(name for name in every if not name.startswith("attribute ")),
@@ -141,21 +152,21 @@ def _without(text: str, names: list[str]) -> str:
     return ", ".join(name for name in text.split(", ") if name not in names)
 
 
-def _near(taken: Array) -> Iterator[Failure]:
+def _renamed_fields(taken: Array) -> Iterator[Failure]:
     """Yield which fields were found under another name: for information where all samples agree, else an error."""
     named: dict[str, dict[str, list[str]]] = {}  # field: other name: texts of the column
-    for text in filter(None, different(taken)):
+    for text in filter(None, unique_texts(taken)):
         for pair in text.split(", "):
             field, _, name = pair.partition("=")
             named.setdefault(field, {}).setdefault(name, []).append(text)
     for field, names in sorted(named.items()):
         texts = {text for some in names.values() for text in some}
-        mask = where_text(taken, texts.__contains__)
+        mask = match_texts(taken, texts.__contains__)
         called, agreed = " or ".join(sorted(names)), bool(mask.all()) and len(names) == 1
         others = "taken for it" if agreed else f"the others call it {field}" if len(names) == 1 else "they do not agree"
         yield Failure(
             mask,
-            f"{those(mask, 'have')} {called} where the schema names {field}: {others}.",
+            f"{count_phrase(mask, 'have')} {called} where the schema names {field}: {others}.",
             fix=f"Say it in a schema of your own: fields: {{{field}: {{at: {called}}}}}."
             if agreed
             else "Call it by one name in all samples.",
@@ -180,7 +191,7 @@ def lacking(block: Block, schema: Schema) -> Columns:
     unless=lambda s: "" if _optional(s) or s.samples.companions else "no field is optional, no companion is declared",
     defaults={"most": 0.5},
 )  # fmt: skip
-def partly_missing(rows: Rows, case: Case) -> Iterator[Failure]:
+def partly_missing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """An optional field or file is there in most samples and missing in some.
 
     What:
@@ -217,15 +228,15 @@ def partly_missing(rows: Rows, case: Case) -> Iterator[Failure]:
     """
     for note in case.notes:
         lack, empty = (_in_files(rows, note.about[key]) for key in ("lack", "empty"))
-        gone = lack | empty if _few(lack | empty, rows, case) else empty
+        gone = lack | empty if _is_minority(lack | empty, rows, case) else empty
         if gone.any():
             name, count = note.about["name"], int(gone.sum())
             have = len(rows) - int((lack | empty).sum())
-            without = f" ({counted(int(empty.sum()), 'file')} of 0 bytes)" if empty.any() else ""
+            without = f" ({pluralize(int(empty.sum()), 'file')} of 0 bytes)" if empty.any() else ""
             yield Failure(
                 gone,
-                f"{those(gone, 'have')} no {name} beside {'it' if count == 1 else 'them'} ({note.key}){without}; "
-                f"{counted(have, 'other')} of the split {'does' if have == 1 else 'do'}.",
+                f"{count_phrase(gone, 'have')} no {name} beside {'it' if count == 1 else 'them'} ({note.key}){without}; "
+                f"{pluralize(have, 'other')} of the split {'does' if have == 1 else 'do'}.",
                 measured={"lack": count, "of": len(rows)},
                 fix="Copy the missing files again, or leave these samples out.",
                 kind=name,
@@ -236,23 +247,23 @@ def partly_missing(rows: Rows, case: Case) -> Iterator[Failure]:
     alike: dict[bytes, list[str]] = {}  # names of fields that the same samples lack
     lacked = {}
     for name in _optional(case.schema):
-        gone = where_text(names, lambda text, name=name: name in text.split(", "))  # type: ignore[misc]
-        if _few(gone, rows, case):
+        gone = match_texts(names, lambda text, name=name: name in text.split(", "))  # type: ignore[misc]
+        if _is_minority(gone, rows, case):
             alike.setdefault(gone.tobytes(), []).append(name)
             lacked[name] = gone
     for fields in alike.values():
         yield _lacked(rows, case, fields, lacked[fields[0]])
 
 
-def _lacked(rows: Rows, case: Case, fields: Sequence[str], gone: Array) -> Failure:
+def _lacked(rows: Rows, case: RuleContext, fields: Sequence[str], gone: Array) -> Failure:
     places = [(name, case.schema.stored[name].file) for name in fields]
-    said = listed([f"{name} ({file})" if file is not None else name for name, file in places])
+    said = first_few([f"{name} ({file})" if file is not None else name for name, file in places])
     count = int(gone.sum())
-    message = f"{those(gone, 'have')} no {said}; {counted(len(rows) - count, 'other')} of the split do"
+    message = f"{count_phrase(gone, 'have')} no {said}; {pluralize(len(rows) - count, 'other')} of the split do"
     files = _whole_files(rows, gone)
     if files:
-        message += f". In {counted(len(files), 'file')} no sample has {'it' if len(fields) == 1 else 'them'}: "
-        message += listed(files, _FILES_NAMED)
+        message += f". In {pluralize(len(files), 'file')} no sample has {'it' if len(fields) == 1 else 'them'}: "
+        message += first_few(files, _FILES_NAMED)
     return Failure(
         gone,
         f"{message}.",
@@ -277,7 +288,7 @@ def _whole_files(rows: Rows, gone: Array) -> list[str]:
 _FILES_NAMED = 3
 
 
-def _few(gone: Array, rows: Rows, case: Case) -> bool:
+def _is_minority(gone: Array, rows: Rows, case: RuleContext) -> bool:
     """Tell whether few samples lack something, even if those that could not be read lack it, too."""
     unread = int((rows.table.status == UNREADABLE).sum())
     return bool(0 < int(gone.sum()) + unread * bool(gone.any()) < float(case.options["most"]) * (len(gone) + unread))
@@ -290,7 +301,7 @@ def _in_files(rows: Rows, paths: Sequence[str]) -> Array:
 
 
 @rule("DC122", "shape-or-dtype", Severity.ERROR, Level.SAMPLE, measures=(form,), applies=lambda spec: True)
-def shape_or_dtype(rows: Rows, case: Case) -> Iterator[Failure]:
+def shape_or_dtype(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A field has another shape or another kind of values than declared.
 
     What:
@@ -324,7 +335,7 @@ def shape_or_dtype(rows: Rows, case: Case) -> Iterator[Failure]:
     if "dtype" not in rows:
         return
     spec, found = case.spec, rows["dtype"]
-    text = where_text(found, lambda name: name in {"text", "json"})
+    text = match_texts(found, lambda name: name in {"text", "json"})
     if spec.is_text or spec.role is not None or spec.shape is not None or spec.dtype is not None:
         wrong = text != spec.is_text
         if wrong.any():
@@ -350,14 +361,14 @@ def _of_kind(wrong: Array, found: Array, declared: str) -> Failure:
     kinds = sorted(set(found[wrong]))
     return Failure(
         wrong,
-        f"{those(wrong, 'hold')} {listed(kinds)} where {declared} {'is' if declared == 'text' else 'are'} declared.",
+        f"{count_phrase(wrong, 'hold')} {first_few(kinds)} where {declared} {'is' if declared == 'text' else 'are'} declared.",
         measured={"dtype": kinds},
         kind="kind",
         fix="Correct the role or dtype in the schema, or export the field again.",
     )
 
 
-def _of_shape(rows: Rows, case: Case, text: Array) -> Iterator[Failure]:
+def _of_shape(rows: Rows, case: RuleContext, text: Array) -> Iterator[Failure]:
     wanted = case.spec.shape or ()
     wrong = (rows["ndim"] != len(wanted)) & ~text
     if "dims" in rows and wanted:
@@ -370,11 +381,11 @@ def _of_shape(rows: Rows, case: Case, text: Array) -> Iterator[Failure]:
         pairs = Counter(zip(rows["ndim"][wrong].tolist(), map(tuple, dims.tolist()), strict=True))
         shapes = Counter[str]()
         for (rank, sizes), count in pairs.items():
-            shapes[shows(sizes[:rank]) if rank > 0 and sizes else "[]"] += count
+            shapes[format_shape(sizes[:rank]) if rank > 0 and sizes else "[]"] += count
         most = [f"{shape} ({count:,})" if len(shapes) > 1 else shape for shape, count in shapes.most_common()]
         yield Failure(
             wrong,
-            f"{those(wrong, 'have')} shape {listed(most)}; {shows(wanted)} is declared.",
+            f"{count_phrase(wrong, 'have')} shape {first_few(most)}; {format_shape(wanted)} is declared.",
             measured={"shapes": dict(shapes.most_common(10))},
             expected={"shape": list(wanted)},
             kind="shape",
@@ -392,7 +403,7 @@ def _of_dtype(found: Array, declared: str, text: Array) -> Iterator[Failure]:
             same = kind in alike
             yield Failure(
                 mask,
-                f"{those(mask, 'are')} {name}; {declared} is declared.",
+                f"{count_phrase(mask, 'are')} {name}; {declared} is declared.",
                 measured={"dtype": name},
                 expected={"dtype": declared},
                 severity=Severity.INFO if same else None,
@@ -417,9 +428,9 @@ def _nothing_shared(schema: Schema) -> str:
 
 @rule(
     "DC123", "length-mismatch", Severity.ERROR, Level.SAMPLE, per="sample", measures=(form,),
-    needs=("DC122",), unless=_nothing_shared,
+    suppressed_by=("DC122",), unless=_nothing_shared,
 )  # fmt: skip
-def length_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
+def length_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Fields that belong together row by row differ in length.
 
     What:
@@ -464,8 +475,8 @@ def length_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
             fields = [places[j][0] for j in odd]
             yield Failure(
                 wrong,
-                f"{axis} is not one size within {counted(int(wrong.sum()))}; in the first it is "
-                f"{listed(said, 4)} and {most:,} elsewhere.",
+                f"{axis} is not one size within {pluralize(int(wrong.sum()))}; in the first it is "
+                f"{first_few(said, 4)} and {most:,} elsewhere.",
                 measured={"axis": axis, "first": said, "elsewhere": most},
                 kind=axis,
                 fix="Align the fields at their source; never cut the longer one.",
@@ -527,9 +538,9 @@ def _quaternions(schema: Schema, name: str) -> list[tuple[str, int]]:
 
 @rule(
     "DC125", "layout-mismatch", Severity.ERROR, Level.SAMPLE, measures=(windows,), applies=windows.applies,
-    needs=("DC109", "DC122", "DC221"), defaults={"share": 0.95, "few": 0.5},
+    suppressed_by=("DC109", "DC122", "DC221"), defaults={"share": 0.95, "few": 0.5},
 )  # fmt: skip
-def layout_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
+def layout_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The columns of a field are in another order than declared.
 
     What:
@@ -579,7 +590,7 @@ def layout_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
             order = _order(case.spec, part, int(place))
             yield Failure(
                 mask,
-                f"{part} of {counted(int(mask.sum()))} has length 1 in {_percent(shares[mask, start])} of the rows; "
+                f"{part} of {pluralize(int(mask.sum()))} has length 1 in {_percent(shares[mask, start])} of the rows; "
                 f"columns {int(place)} to {int(place) + 3} have it in {_percent(shares[mask, place])}.",
                 measured={"declared": start, "found": int(place)},
                 cause=Cause(f"the columns are {order}" if order else f"the quaternion is at column {place}", "order"),
@@ -640,9 +651,9 @@ def _nothing_listed(schema: Schema) -> str:
 
 @rule(
     "DC126", "mixed-schema", Severity.WARNING, Level.DATASET, per="sample", measures=(makeup,),
-    needs=("DC109", "DC121", "DC122"), unless=_nothing_listed,
+    suppressed_by=("DC109", "DC121", "DC122"), unless=_nothing_listed,
 )  # fmt: skip
-def mixed_schema(rows: Rows, case: Case) -> Iterator[Failure]:
+def mixed_schema(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Some samples have other fields, kinds of numbers or widths than most.
 
     What:
@@ -678,7 +689,7 @@ def mixed_schema(rows: Rows, case: Case) -> Iterator[Failure]:
     """
     del case
     known = rows.measured(":makeup")
-    if not known.any() or len(different(rows[":makeup"])) < 2:
+    if not known.any() or len(unique_texts(rows[":makeup"])) < 2:
         return
     makeups = _untyped(rows)
     counts = Counter(makeups[known])
@@ -695,7 +706,7 @@ def mixed_schema(rows: Rows, case: Case) -> Iterator[Failure]:
         said = [f"{n}: {mine.get(n, 'missing')} ({most.get(n, 'missing')} in the others)" for n in odd]
         yield Failure(
             mask,
-            f"{those(mask, 'have')} another make-up than the other {counts[usual]:,}: {listed(said)}.",
+            f"{count_phrase(mask, 'have')} another make-up than the other {counts[usual]:,}: {first_few(said)}.",
             measured={"fields": odd[:10]},
             kind=", ".join(odd[:3]),
             fix=_SAME,
@@ -704,7 +715,7 @@ def mixed_schema(rows: Rows, case: Case) -> Iterator[Failure]:
         mask = known & np.isin(sets.rows, [number[text] for text in more])
         yield Failure(
             mask,
-            f"{those(mask, 'differ')} from the other {counts[usual]:,} in {counted(len(more), 'further way')}.",
+            f"{count_phrase(mask, 'differ')} from the other {counts[usual]:,} in {pluralize(len(more), 'further way')}.",
             kind="more make-ups",
             fix=_SAME,
         )
@@ -738,9 +749,9 @@ def ids(column: Column, spec: FieldSpec) -> Columns:
 
 @rule(
     "DC127", "id-overflow", Severity.ERROR, Level.SAMPLE, measures=(ids, numbers, form),
-    needs=("DC109", "DC122", "DC221"), applies=lambda s: leaf(s) and s.role in _IDS, defaults={"distinct": _MANY},
+    suppressed_by=("DC109", "DC122", "DC221"), applies=lambda s: leaf(s) and s.role in _IDS, defaults={"distinct": _MANY},
 )  # fmt: skip
-def id_overflow(rows: Rows, case: Case) -> Iterator[Failure]:
+def id_overflow(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Ids do not fit the dtype in which they are stored.
 
     What:
@@ -798,7 +809,7 @@ def _does_not_fit(bad: Array, dtype: str, values: Array, words: str, kind: str) 
         worst = float(values[bad][np.argmax(np.abs(values[bad]))])
         yield Failure(
             bad,
-            f"{those(bad, 'hold')} ids up to {shown(worst)} in {dtype}; {words}.",
+            f"{count_phrase(bad, 'hold')} ids up to {format_number(worst)} in {dtype}; {words}.",
             measured={"value": worst, "dtype": dtype},
             cause=Cause(f"{dtype} is too small for these ids", kind),
             kind=kind,

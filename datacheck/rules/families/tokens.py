@@ -11,7 +11,18 @@ import orjson
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import Rows
-from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, those, unreadable, where_text
+from datacheck.rules.base import (
+    Columns,
+    RuleContext,
+    Skip,
+    count_phrase,
+    first_few,
+    match_texts,
+    measure,
+    pluralize,
+    rule,
+    unreadable,
+)
 from datacheck.rules.chat_turns import CALLER, Turns, chats_in, chats_of, pairs_of, trained, turns_of, vocabulary
 from datacheck.rules.measures import flat, form, is_numeric, numbers, of_role, reduced
 from datacheck.rules.text_bytes import LEADS, blank
@@ -20,7 +31,7 @@ from datacheck.tokenization import UNTRIED, content_of, role_of
 
 Array = np.ndarray[Any, Any]
 
-UNTOLD = 1 << 40  # bytes of a prompt whose answer cannot be told from bytes
+UNKNOWN_LENGTH = 1 << 40  # bytes of a prompt whose answer cannot be told from bytes
 
 
 @measure("byte-order", per="sample", depth="structure")
@@ -32,7 +43,7 @@ def byte_order(block: Block, schema: Schema) -> Columns:
 
 
 @rule("DC701", "bad-line", Severity.ERROR, Level.FILE, per="sample", measures=(byte_order,), sees="all")
-def bad_line(rows: Rows, case: Case) -> Iterator[Failure]:
+def bad_line(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A line is not what the file's other lines are: broken JSON, bytes that are no UTF-8, an empty line.
 
     What:
@@ -77,7 +88,7 @@ def bad_line(rows: Rows, case: Case) -> Iterator[Failure]:
         sentences = first.startswith("sentence ")
         yield Failure(
             mask,
-            f"{counted(int(mask.sum()), 'sentence' if sentences else 'line')} cannot be read; the first: {first}.",
+            f"{pluralize(int(mask.sum()), 'sentence' if sentences else 'line')} cannot be read; the first: {first}.",
             measured={"first": first},
             fix="Repair or remove the sentences."
             if sentences
@@ -88,7 +99,7 @@ def bad_line(rows: Rows, case: Case) -> Iterator[Failure]:
         verb = "begins" if marked.sum() == 1 else "begin"
         yield Failure(
             marked,
-            f"{counted(int(marked.sum()), 'file')} {verb} with a byte order mark, which json.loads refuses.",
+            f"{pluralize(int(marked.sum()), 'file')} {verb} with a byte order mark, which json.loads refuses.",
             severity=Severity.WARNING,
             kind="bom",
             fix="Open the files as utf-8-sig, or remove the mark: datacheck fix DC701 writes such a copy.",
@@ -96,7 +107,7 @@ def bad_line(rows: Rows, case: Case) -> Iterator[Failure]:
     yield from _empty_lines(rows, case)
 
 
-def _empty_lines(rows: Rows, case: Case) -> Iterator[Failure]:
+def _empty_lines(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Yield what is to say of empty lines: numbers that no line of a file has, before its last."""
     if case.schema.samples.each != "line" or case.schema.samples.list is not None or not len(rows):
         return
@@ -113,7 +124,7 @@ def _empty_lines(rows: Rows, case: Case) -> Iterator[Failure]:
         name, count = min(holes.items())
         yield Failure(
             np.zeros(len(rows), bool),
-            f"{counted(sum(holes.values()), 'empty line')} between others in {counted(len(holes), 'file')}, such as "
+            f"{pluralize(sum(holes.values()), 'empty line')} between others in {pluralize(len(holes), 'file')}, such as "
             f"{name} ({count:,}).",
             measured={"lines": sum(holes.values()), "files": len(holes)},
             severity=Severity.INFO,
@@ -168,7 +179,7 @@ def _all_before(turns: Turns, speaker: str, total: int, around: int) -> tuple[Ar
     first = np.minimum(turns.first(mine), stops)
     size = np.concatenate([[0], np.cumsum(turns.sizes)])
     before = total + size[first] - size[turns.starts] + (first - turns.starts) * around
-    before[answers == 0] = UNTOLD
+    before[answers == 0] = UNKNOWN_LENGTH
     unclear = np.flatnonzero((answers > 0) & (turns.wide > 0))
     unclear = np.union1d(unclear, np.flatnonzero(answers)[_begin_blank(turns.said, first[answers > 0])])
     for i in unclear.tolist():
@@ -193,24 +204,24 @@ def _before(messages: list[dict[str, Any]], speaker: str, total: int, around: in
         speaker: whose turns are learnt from.
         total: bytes before the first message; `around`: what the template puts around each.
     """
-    first, answers = UNTOLD, 0
+    first, answers = UNKNOWN_LENGTH, 0
     for message in messages:
         if role_of(message) in {speaker, CALLER}:
             answers += 1
-            if first == UNTOLD:
+            if first == UNKNOWN_LENGTH:
                 said = content_of(message)
                 first = total if isinstance(said, str) and said[:1].strip() else first
-        if first == UNTOLD:  # nobody asks for the bytes behind it
+        if first == UNKNOWN_LENGTH:  # nobody asks for the bytes behind it
             total += len(orjson.dumps(message)) + around
     return answers, first
 
 
 @rule(
     "DC702", "no-trained-tokens", Severity.ERROR, Level.SAMPLE, measures=(form, turns, trained),
-    needs=("DC121", "DC122", "DC706"), defaults={"slack": 256},
+    suppressed_by=("DC121", "DC122", "DC706"), defaults={"slack": 256},
     applies=lambda s: s.role == "chat" or (s.role == "text" and s.min_trained_tokens is not None),
 )  # fmt: skip
-def no_trained_tokens(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+def no_trained_tokens(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Nothing of the sample is supervised after template and truncation.
 
     What:
@@ -252,41 +263,41 @@ def no_trained_tokens(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     mute = known & (rows[column["answers"]] == 0)
     if mute.any():
         words = "text" if case.spec.role == "text" else f"{case.spec.train_on or 'assistant'} turn"
-        yield _untrained(mute, f"{those(mute, 'have')} no {words}", "mute", spec)
+        yield _untrained(mute, f"{count_phrase(mute, 'have')} no {words}", "mute", spec)
     counted_ = known & rows.measured(column["trained"]) & ~mute
     few = counted_ & (rows[column["trained"]] < least) if counted_.any() else counted_
     if few.any():
         yield from _causes(rows, few, column, spec)
-    fits = rows[column["prompt_bytes"]] + int(case.options["slack"]) < (spec.max_length or UNTOLD)
+    fits = rows[column["prompt_bytes"]] + int(case.options["slack"]) < (spec.max_length or UNKNOWN_LENGTH)
     open_ = known & ~mute & ~counted_ & ~(fits | (case.spec.role == "text"))
     if open_.any():
         why = sorted(set(rows[column["why"]][open_])) if column["why"] in rows else ["the chats are no JSON"]
-        yield Skip(open_, listed(why))
+        yield Skip(open_, first_few(why))
 
 
 def _causes(rows: Rows, few: Array, column: dict[str, str], spec: TokenizerSpec) -> Iterator[Failure]:
     """Yield the failing samples by reason: refused by the template, no marker found, prompt too long."""
-    refused = few & where_text(rows[column["refused"]], bool)
+    refused = few & match_texts(rows[column["refused"]], bool)
     lost = few & ~refused & (rows[column["marker"]] < 0)
     long = few & ~refused & ~lost
     if refused.any():
         yield _untrained(refused, _refusal(rows[column["refused"]][refused]), "refused", spec)
     if lost.any():
-        yield _untrained(lost, f"{those(lost, 'have')} no {spec.start!r} in their tokens", "marker", spec)
+        yield _untrained(lost, f"{count_phrase(lost, 'have')} no {spec.start!r} in their tokens", "marker", spec)
     if long.any():
         tokens = int(np.median(rows[column["marker"]][long]))
         text = (
-            f"the first answer of {counted(int(long.sum()))} begins at token {tokens:,} (median) of {spec.max_length}"
+            f"the first answer of {pluralize(int(long.sum()))} begins at token {tokens:,} (median) of {spec.max_length}"
         )
         yield _untrained(long, text, "long", spec)
 
 
 def _refusal(reasons: Array) -> str:
     """Return what to say of chats of which there is no text, those apart that the template was not tried for."""
-    untried = where_text(reasons, lambda reason: reason.endswith(UNTRIED))
+    untried = match_texts(reasons, lambda reason: reason.endswith(UNTRIED))
     if untried.all():
-        return f"the chat template gives no text of {counted(len(reasons))} ({reasons[0]})"
-    text = f"the chat template refuses {counted(int((~untried).sum()))} ({reasons[~untried][0]})"
+        return f"the chat template gives no text of {pluralize(len(reasons))} ({reasons[0]})"
+    text = f"the chat template refuses {pluralize(int((~untried).sum()))} ({reasons[~untried][0]})"
     return f"{text} and was not tried for {int(untried.sum()):,} more" if untried.any() else text
 
 
@@ -308,11 +319,11 @@ def _untrained(mask: Array, text: str, kind: str, spec: TokenizerSpec) -> Failur
 
 
 @rule(
-    "DC703", "truncated", Severity.WARNING, Level.DATASET, measures=(form, trained), needs=("DC121", "DC122", "DC702"),
+    "DC703", "truncated", Severity.WARNING, Level.DATASET, measures=(form, trained), suppressed_by=("DC121", "DC122", "DC702"),
     applies=lambda s: s.role in {"chat", "tokens"}, defaults={"samples": 0.05, "tokens": 0.05, "open": 0.01},
     unless=lambda s: "" if s.tokenizer and s.tokenizer.max_length else "the schema names no tokenizer: max_length",
 )  # fmt: skip
-def truncated(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+def truncated(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Much of the data is cut off at the longest length that is trained on.
 
     What:
@@ -351,7 +362,7 @@ def truncated(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     column = {stat: f":{case.name}:{stat}" for stat in ("tokens", "why")}
     if case.spec.role == "chat" and not rows.measured(column["tokens"]).any():
         why = sorted(set(rows[column["why"]])) if column["why"] in rows else ["the chats are no JSON"]
-        yield Skip(np.ones(len(rows), bool), listed(why))
+        yield Skip(np.ones(len(rows), bool), first_few(why))
         return
     known = rows.measured(column["tokens"]) if case.spec.role == "chat" else rows.measured("dims")
     if most is None or not known.any():
@@ -359,13 +370,13 @@ def truncated(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     length = rows[column["tokens"]] if case.spec.role == "chat" else rows["dims"][:, -1]
     long = known & (length > most)
     if long.sum() > float(case.options["samples"]) * known.sum():
-        text = f"{those(long, 'are')} longer than {most:,} tokens, of {int(known.sum()):,}"
+        text = f"{count_phrase(long, 'are')} longer than {most:,} tokens, of {int(known.sum()):,}"
         yield _cut(long, f"{text}; the longest has {int(length[long].max()):,}.", "samples", most, length)
     if case.spec.role == "chat":
         yield from _lost(rows, known, case, most)
 
 
-def _lost(rows: Rows, known: Array, case: Case, most: int) -> Iterator[Failure]:
+def _lost(rows: Rows, known: Array, case: RuleContext, most: int) -> Iterator[Failure]:
     """Yield the chats that lose supervised tokens, or the end marker of their last answer."""
     cut, trained_, closed = (rows[f":{case.name}:{stat}"] for stat in ("cut", "trained", "closed"))
     lost = int(cut[known].sum())
@@ -375,7 +386,9 @@ def _lost(rows: Rows, known: Array, case: Case, most: int) -> Iterator[Failure]:
         yield _cut(known & (cut > 0), text, "tokens", most, cut)
     open_ = known & ~closed.astype(bool)
     if open_.sum() > float(case.options["open"]) * known.sum():
-        text = f"{counted(int(open_.sum()))} of {int(known.sum()):,} end without the end marker: it is not supervised."
+        text = (
+            f"{pluralize(int(open_.sum()))} of {int(known.sum()):,} end without the end marker: it is not supervised."
+        )
         yield _cut(open_, text, "open", most, cut)
 
 
@@ -392,10 +405,10 @@ _WORDS = {0: "labels stand at their tokens", 1: "labels are shifted by one", 2: 
 
 @rule(
     "DC704", "token-out-of-vocab", Severity.ERROR, Level.SAMPLE, per="sample", measures=(form, numbers, vocabulary),
-    needs=("DC109", "DC122"),
+    suppressed_by=("DC109", "DC122"),
     unless=lambda s: "" if s.tokenizer is not None and s.tokenizer.vocab else "the schema names no tokenizer: vocab",
 )  # fmt: skip
-def token_out_of_vocab(rows: Rows, case: Case) -> Iterator[Failure]:
+def token_out_of_vocab(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A token id is none that the model knows.
 
     What:
@@ -454,10 +467,10 @@ def _ids(rows: Rows, name: str, spec: FieldSpec, vocab: int) -> Iterator[Failure
     below = known & (low < 0) & ~np.isin(low, spec.ignore)
     above = known & (high >= vocab)
     if above.any():
-        text = f"{those(above, 'hold')} ids up to {int(high[above].max()):,}; allowed are 0 to {vocab - 1:,}."
+        text = f"{count_phrase(above, 'hold')} ids up to {int(high[above].max()):,}; allowed are 0 to {vocab - 1:,}."
         yield Failure(above, text, expected={"vocab": vocab}, fix=fix, kind="above", order=high, extra=(name,))
     if below.any():
-        text = f"{those(below, 'hold')} ids down to {int(low[below].min()):,}; allowed are 0 to {vocab - 1:,}."
+        text = f"{count_phrase(below, 'hold')} ids down to {int(low[below].min()):,}; allowed are 0 to {vocab - 1:,}."
         yield Failure(below, text, expected={"vocab": vocab}, fix=fix, kind="below", extra=(name,))
     words = rows[f"{name}:dtype"]
     for word in sorted(set(words[known])):
@@ -535,11 +548,11 @@ def _tails(ids: Array, taught: Array, lengths: Array) -> dict[str, Array]:
 
 
 @rule(
-    "DC710", "label-shift", Severity.ERROR, Level.SAMPLE, measures=(form, agreement), needs=("DC109", "DC122", "DC123"),
+    "DC710", "label-shift", Severity.ERROR, Level.SAMPLE, measures=(form, agreement), suppressed_by=("DC109", "DC122", "DC123"),
     applies=lambda s: of_role("labels")(s) and s.label_of is not None,
     defaults={"agreement": 0.999, "other": 0.99},
 )  # fmt: skip
-def label_shift(rows: Rows, case: Case) -> Iterator[Failure]:
+def label_shift(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Labels do not stand where the schema says: they are shifted too often, or not at all.
 
     What:
@@ -595,7 +608,7 @@ def _shifted(mask: Array, share: Array, lag: int | None, declared: int) -> Failu
     other = "nor at another lag" if lag is None else f"and {np.median(share[mask, lag]):.1%} at lag {lag}"
     cause = Cause("labels are other tokens", "none") if lag is None else Cause(_WORDS[lag], f"lag {lag}")
     text = (
-        f"the labels of {counted(int(mask.sum()))} agree with their tokens to {at:.1%} at the declared lag {declared}"
+        f"the labels of {pluralize(int(mask.sum()))} agree with their tokens to {at:.1%} at the declared lag {declared}"
     )
     return Failure(
         mask,
@@ -612,10 +625,10 @@ def _shifted(mask: Array, share: Array, lag: int | None, declared: int) -> Failu
 
 @rule(
     "DC711", "trained-padding", Severity.ERROR, Level.SAMPLE, measures=(form, agreement, trained, vocabulary),
-    needs=("DC109", "DC122", "DC702", "DC710"), defaults={"pad": -1},
+    suppressed_by=("DC109", "DC122", "DC702", "DC710"), defaults={"pad": -1},
     applies=lambda s: s.role == "chat" or (of_role("labels")(s) and s.label_of is not None),
 )  # fmt: skip
-def trained_padding(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+def trained_padding(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Padding is learnt from.
 
     What:
@@ -664,7 +677,7 @@ def trained_padding(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     if bad.any():
         most = int(taught[bad].max())
         said = f"id {pad}, which {'most samples end in' if guessed else 'is the padding'}"
-        text = f"{those(bad, 'have')} labels on padding ({said}), up to {most:,}."
+        text = f"{count_phrase(bad, 'have')} labels on padding ({said}), up to {most:,}."
         yield _padded(bad, text, taught, guessed=guessed)
 
 
@@ -680,7 +693,7 @@ def _pad(rows: Rows, tails: Array, given: int) -> tuple[int, bool]:
     return (int(ids[counts.argmax()]) if usual else -1), True
 
 
-def _unclosed(rows: Rows, case: Case) -> Iterator[Failure]:
+def _unclosed(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     column = {stat: f":{case.name}:{stat}" for stat in ("tokens", "closed", "trained")}
     known = rows.measured(*column.values())
     most = case.schema.tokenizer.max_length if case.schema.tokenizer is not None else None
@@ -689,7 +702,7 @@ def _unclosed(rows: Rows, case: Case) -> Iterator[Failure]:
     room = most - rows[column["tokens"]]
     bad = known & ~rows[column["closed"]].astype(bool) & (room > 0)
     if bad.any():
-        text = f"the last answer of {counted(int(bad.sum()))} lacks the end marker: "
+        text = f"the last answer of {pluralize(int(bad.sum()))} lacks the end marker: "
         yield _padded(bad, f"{text}up to {int(room[bad].max()):,} paddings are supervised.", room, guessed=False)
 
 

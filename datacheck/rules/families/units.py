@@ -12,10 +12,10 @@ import numpy as np
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Column
 from datacheck.model.table import Measured, Rows
-from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, shown
-from datacheck.rules.causes import Change, Usual, between, explain, logarithms
+from datacheck.rules.base import Columns, RuleContext, Skip, first_few, format_number, measure, pluralize, rule
+from datacheck.rules.causes import CandidateCause, NormalRange, explain, logarithms, range_from_limits
 from datacheck.rules.measures import PLACED, TURNING, is_numeric, leaf, of_role, place, turn, turns
-from datacheck.rules.placement import Placed, near, stored
+from datacheck.rules.placement import Placement, near, stored
 from datacheck.rules.skeletons import bones, skeleton_of
 from datacheck.schema.grammar import ANGLE, LENGTH, TIME, factor
 from datacheck.schema.model import FieldSpec, Range, Schema
@@ -51,7 +51,7 @@ class _Check:
         return math.sqrt(low * high) or low or high or 1.0
 
 
-def _checks(rows: Rows, case: Case) -> list[_Check]:
+def _checks(rows: Rows, case: RuleContext) -> list[_Check]:
     spec, skeleton = case.spec, skeleton_of(case.spec)
     found = []
     if skeleton is not None and "bone" in rows:
@@ -106,14 +106,16 @@ def _factors(unit: str) -> list[tuple[float, str, str]]:
     return known
 
 
-def _changes(rows: Rows, case: Case, placed: Placed, checks: list[_Check]) -> Iterator[Change]:
+def _changes(rows: Rows, case: RuleContext, placed: Placement, checks: list[_Check]) -> Iterator[CandidateCause]:
     """Yield what may have been done to positions: other units, and centres that were subtracted or added."""
     spec = case.spec
 
-    def change(kind: str, words: str, by: float = 1.0, moved: Array | None = None, *, certain: bool = True) -> Change:
-        allowed = [~replace(c, values=_mended(c, placed, by, moved)).outside() for c in checks]
+    def change(
+        kind: str, words: str, by: float = 1.0, moved: Array | None = None, *, certain: bool = True
+    ) -> CandidateCause:
+        allowed = [~replace(c, values=_corrected(c, placed, by, moved)).outside() for c in checks]
         factor = by if moved is None else None
-        return Change(
+        return CandidateCause(
             kind, words, factor, placed.looks(by, moved), np.logical_and.reduce(allowed), certain, kind in _COMMON
         )
 
@@ -130,7 +132,7 @@ def _changes(rows: Rows, case: Case, placed: Placed, checks: list[_Check]) -> It
         yield change("never", f"{spec.centered_on} was probably never subtracted", moved=-centre)
 
 
-def _mended(check: _Check, placed: Placed, by: float, moved: Array | None) -> Array:
+def _corrected(check: _Check, placed: Placement, by: float, moved: Array | None) -> Array:
     """Return the values of a check once positions are scaled and moved."""
     if not check.origin or (moved is None and (check.origin == "near") != placed.near):
         return check.values * by
@@ -139,7 +141,7 @@ def _mended(check: _Check, placed: Placed, by: float, moved: Array | None) -> Ar
     return placed.distance(by, moved)
 
 
-def _same_unit(case: Case, other: str | None) -> bool:
+def _same_unit(case: RuleContext, other: str | None) -> bool:
     return factor(case.spec.unit or "m") == factor(case.schema.spec(other or "").unit or "m")
 
 
@@ -156,13 +158,13 @@ def _advice(cause: Cause | None) -> str:
     return _ADVICE.get(cause.kind if cause else "", "Convert the values, or correct unit or range.")
 
 
-def _explained(rows: Rows, case: Case, checks: list[_Check], bad: Array, share: float) -> Cause | None:
+def _explained(rows: Rows, case: RuleContext, checks: list[_Check], bad: Array, share: float) -> Cause | None:
     if case.spec.near and not _same_unit(case, case.spec.near):
         return None
-    placed = Placed.of(rows, case)
+    placed = Placement.of(rows, case)
     names = {"median bone": "bone", "size": "size"}
     ranges = {
-        names.get(c.label, "distance"): between(c.range.low, c.range.high)
+        names.get(c.label, "distance"): range_from_limits(c.range.low, c.range.high)
         for c in checks
         if not c.origin or (c.origin == "near") == placed.near
     }
@@ -172,10 +174,10 @@ def _explained(rows: Rows, case: Case, checks: list[_Check], bad: Array, share: 
 
 @rule(
     "DC201", "length-unit", Severity.ERROR, Level.SAMPLE, measures=(place, bones, near, stored),
-    needs=("DC109", "DC122", "DC125", "DC221", "DC222"), defaults={"rescue": 0.9},
+    suppressed_by=("DC109", "DC122", "DC125", "DC221", "DC222"), defaults={"rescue": 0.9},
     applies=lambda s: leaf(s) and s.role in PLACED and bool(s.size or s.distance or skeleton_of(s)),
 )  # fmt: skip
-def length_unit(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+def length_unit(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Lengths are not in the declared unit.
 
     What:
@@ -226,11 +228,11 @@ def length_unit(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     main = max(checks, key=lambda c: int(c.outside().sum()))
     off = bad & main.outside()
     middle, good = float(np.median(main.values[off])), ~bad & main.known
-    others = f"; the others: {shown(float(np.median(main.values[good])), unit)}" if good.any() else ""
+    others = f"; the others: {format_number(float(np.median(main.values[good])), unit)}" if good.any() else ""
     cause = _explained(rows, case, checks, bad, float(case.options["rescue"]))
     yield Failure(
         bad,
-        f"{main.label} {shown(middle, unit)} (median of {counted(int(bad.sum()))}), "
+        f"{main.label} {format_number(middle, unit)} (median of {pluralize(int(bad.sum()))}), "
         f"allowed {main.range}{' ' + unit if unit else ''}{others}.",
         measured={"stat": main.label, "median": middle, "unit": unit},
         expected={"range": [main.range.low, main.range.high], "unit": unit},
@@ -243,10 +245,10 @@ def length_unit(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
 
 @rule(
     "DC202", "angle-unit", Severity.ERROR, Level.SAMPLE, measures=(turn,),
-    needs=("DC109", "DC122", "DC125", "DC221", "DC222"), defaults={"turn": 2 * math.pi + 0.1},
+    suppressed_by=("DC109", "DC122", "DC125", "DC221", "DC222"), defaults={"turn": 2 * math.pi + 0.1},
     applies=lambda s: of_role(*TURNING)(s) and (s.unit in ANGLE or (s.role == "rotvec" and s.unit is None)),
 )  # fmt: skip
-def angle_unit(rows: Rows, case: Case) -> Iterator[Failure]:
+def angle_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Angles are in degrees where radians are declared, or the other way round.
 
     What:
@@ -288,18 +290,18 @@ def angle_unit(rows: Rows, case: Case) -> Iterator[Failure]:
     bad = known & (p99 > most)
     if bad.any():
         mended = p99 * ANGLE["deg"]
-        change = Change(
+        change = CandidateCause(
             "deg", "probably degrees", ANGLE["deg"], {"p99": logarithms(mended)}, known & (mended <= most), common=True
         )
-        usual = Usual(
+        usual = NormalRange(
             math.log(most) / 2, math.log(most) / 2, 0.0
         )  # from one radian to a turn; angles have no third unit
         cause = explain([change], {"p99": logarithms(p99)}, {"p99": usual}, bad, known & ~bad, rows.groups)
         middle = float(np.median(p99[bad]))
         yield Failure(
             bad,
-            f"angles reach {shown(middle, 'rad')} (99th percentile, median of {counted(int(bad.sum()))}), "
-            f"allowed {shown(most, 'rad')}.",
+            f"angles reach {format_number(middle, 'rad')} (99th percentile, median of {pluralize(int(bad.sum()))}), "
+            f"allowed {format_number(most, 'rad')}.",
             measured={"stat": "p99", "median": middle, "unit": "rad"},
             expected={"range": [-most, most], "unit": "rad"},
             cause=cause,
@@ -314,7 +316,7 @@ def angle_unit(rows: Rows, case: Case) -> Iterator[Failure]:
 def _small_degrees(known: Array, most: float) -> Failure:
     return Failure(
         known & True,
-        f"no angle is above {shown(most, 'deg')} in {counted(int(known.sum()))}: probably radians where degrees are "
+        f"no angle is above {format_number(most, 'deg')} in {pluralize(int(known.sum()))}: probably radians where degrees are "
         "declared.",
         severity=Severity.WARNING,
         kind="rad",
@@ -334,13 +336,13 @@ def _sizes(rows: Rows, spec: FieldSpec) -> list[tuple[str, Array, Array]]:
 
 @rule(
     "DC203", "mixed-units", Severity.ERROR, Level.DATASET, measures=(place, bones, turn),
-    needs=("DC109", "DC122", "DC125", "DC201", "DC202", "DC221", "DC222", "DC602"),
+    suppressed_by=("DC109", "DC122", "DC125", "DC201", "DC202", "DC221", "DC222", "DC602"),
     defaults={
         "gap": 3.0, "share": 0.002, "near": 0.2, "widest": 0.5, "factors": (1000.0, 100.0, 39.37, 25.4), "turn": 57.3,
     },
     applies=lambda s: of_role(*PLACED)(s) or turns(s),
 )  # fmt: skip
-def mixed_units(rows: Rows, case: Case) -> Iterator[Failure]:
+def mixed_units(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Some samples are in another unit than the others.
 
     What:
@@ -392,11 +394,14 @@ def mixed_units(rows: Rows, case: Case) -> Iterator[Failure]:
             fitting = [-abs(f) if -abs(f) in also else f for f in fitting if {f, -f} & set(also)]
     if fitting:
         few = low if low.sum() < high.sum() else high
-        heaps = [f"{counted(int(m.sum()))} at {shown(float(np.median(sizes[m])), case.spec.unit)}" for m in (low, high)]
+        heaps = [
+            f"{pluralize(int(m.sum()))} at {format_number(float(np.median(sizes[m])), case.spec.unit)}"
+            for m in (low, high)
+        ]
         cause = _mix_of(fitting, few)
         yield Failure(
             few,
-            f"{label} falls into two heaps, {listed(heaps)}: a factor {shown(apart)}.",
+            f"{label} falls into two heaps, {first_few(heaps)}: a factor {format_number(apart)}.",
             measured={"stat": label, "ratio": apart, "low": int(low.sum()), "high": int(high.sum())},
             cause=cause,
             fix="Convert the smaller heap, and declare a range.",
@@ -412,7 +417,7 @@ def _mix_of(fitting: list[float], few: Array) -> Cause:
     return Cause(f"not clear: {' or '.join(ways)}, or two kinds of things", alternatives=ways)
 
 
-def _between(low: Array, high: Array, case: Case) -> list[float]:
+def _between(low: Array, high: Array, case: RuleContext) -> list[float]:
     """Return the known factors that may lie between two heaps of logarithms, the nearest first.
 
     Notes:
@@ -429,7 +434,7 @@ def _between(low: Array, high: Array, case: Case) -> list[float]:
     return [factor if off[factor] <= near else -factor for factor in fits]
 
 
-def _widest_gap(ordered: Array, case: Case) -> float | None:
+def _widest_gap(ordered: Array, case: RuleContext) -> float | None:
     """Return a value in the widest gap that leaves enough samples on both sides, None where no gap is wide enough."""
     least = max(3, math.ceil(float(case.options["share"]) * len(ordered)))
     if len(ordered) < 2 * least:
@@ -475,11 +480,11 @@ def _stored(image: Array, spec: FieldSpec) -> Array:
 
 @rule(
     "DC204", "depth-scale", Severity.ERROR, Level.SAMPLE, measures=(depths, place),
-    needs=("DC109", "DC122", "DC221"),
+    suppressed_by=("DC109", "DC122", "DC221"),
     applies=lambda s: of_role("depth")(s) and (s.unit in LENGTH or s.scale is not None or s.share is not None),
     defaults={"near": 0.1, "far": 20.0, "rescue": 0.9},
 )  # fmt: skip
-def depth_scale(rows: Rows, case: Case) -> Iterator[Failure]:
+def depth_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Depth is not in the declared unit once it is multiplied by the declared scale, or not where it should be.
 
     What:
@@ -526,11 +531,11 @@ def depth_scale(rows: Rows, case: Case) -> Iterator[Failure]:
     bad = known & ((metres < low) | (metres > high))
     if bad.any():
         yield _beyond(rows, scale, known & ~bad, bad, case)
-    yield from _apart(rows, case, scale, known & ~bad)
+    yield from _depth_mismatch(rows, case, scale, known & ~bad)
     yield from _holes(rows, case)
 
 
-def _beyond(rows: Rows, scale: float, good: Array, bad: Array, case: Case) -> Failure:
+def _beyond(rows: Rows, scale: float, good: Array, bad: Array, case: RuleContext) -> Failure:
     """Return the finding of depths that no room has."""
     stored = rows["depth"]
     metres, low, high = stored * scale, float(case.options["near"]), float(case.options["far"])
@@ -538,8 +543,8 @@ def _beyond(rows: Rows, scale: float, good: Array, bad: Array, case: Case) -> Fa
     cause = _scale_of(rows, case, scale, bad, good, (low, high))
     return Failure(
         bad,
-        f"typical depth {shown(float(np.median(metres[bad])), 'm')} (median of {counted(int(bad.sum()))}), allowed "
-        f"{low:g}..{high:g} m{f'; the others: {shown(usual)} m' if good.any() else ''}.",
+        f"typical depth {format_number(float(np.median(metres[bad])), 'm')} (median of {pluralize(int(bad.sum()))}), allowed "
+        f"{low:g}..{high:g} m{f'; the others: {format_number(usual)} m' if good.any() else ''}.",
         measured={"depth": float(np.median(metres[bad])), "stored": float(np.median(stored[bad]))},
         expected={"range": [low, high]},
         cause=cause,
@@ -549,7 +554,7 @@ def _beyond(rows: Rows, scale: float, good: Array, bad: Array, case: Case) -> Fa
     )
 
 
-def _apart(rows: Rows, case: Case, scale: float, known: Array) -> Iterator[Failure]:
+def _depth_mismatch(rows: Rows, case: RuleContext, scale: float, known: Array) -> Iterator[Failure]:
     """Yield which maps see another depth than the field that they are near to lies at."""
     spec, other = case.spec, case.schema.spec(case.spec.near or "")
     column = f"{spec.near}:{'centroid' if other.role == 'points' else 'first'}"
@@ -565,8 +570,8 @@ def _apart(rows: Rows, case: Case, scale: float, known: Array) -> Iterator[Failu
         cause = _scale_of(rows, case, scale, bad, known & ~bad, (there - high, there + high))
         yield Failure(
             bad,
-            f"typical depth {shown(float(np.median(stored[bad] * scale)), 'm')} (median of {counted(int(bad.sum()))}), "
-            f"{spec.near} {shown(usual)} m away; {shown(float(np.median(gap[bad])))} m apart (median), allowed "
+            f"typical depth {format_number(float(np.median(stored[bad] * scale)), 'm')} (median of {pluralize(int(bad.sum()))}), "
+            f"{spec.near} {format_number(usual)} m away; {format_number(float(np.median(gap[bad])))} m apart (median), allowed "
             f"{spec.distance} {spec.unit or 'm'}.",
             measured={"depth": float(np.median(stored[bad] * scale)), "apart": float(np.median(gap[bad]))},
             expected={"distance": str(spec.distance)},
@@ -578,7 +583,7 @@ def _apart(rows: Rows, case: Case, scale: float, known: Array) -> Iterator[Failu
         )
 
 
-def _holes(rows: Rows, case: Case) -> Iterator[Failure]:
+def _holes(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Yield which maps have a depth at too few or too many of their pixels."""
     allowed = case.spec.share
     if allowed is None or "seen" not in rows:
@@ -589,7 +594,7 @@ def _holes(rows: Rows, case: Case) -> Iterator[Failure]:
         yield Failure(
             bad,
             f"{100 * float(np.median(seen[bad])):.3g} % of the pixels have a depth (median of "
-            f"{counted(int(bad.sum()))}); share: {allowed} is allowed.",
+            f"{pluralize(int(bad.sum()))}); share: {allowed} is allowed.",
             measured={"share": float(np.median(seen[bad]))},
             expected={"share": str(allowed)},
             kind="share",
@@ -600,7 +605,7 @@ def _holes(rows: Rows, case: Case) -> Iterator[Failure]:
 
 
 def _scale_of(
-    rows: Rows, case: Case, scale: float, bad: Array, good: Array, allowed: tuple[Array | float, Array | float]
+    rows: Rows, case: RuleContext, scale: float, bad: Array, good: Array, allowed: tuple[Array | float, Array | float]
 ) -> Cause | None:
     """Return which scale in use explains the offenders."""
     stored = rows["depth"]
@@ -608,7 +613,7 @@ def _scale_of(
     known += [
         (scale * by, "reciprocal", "probably a depth_scale of 0.1 that was taken upside down") for by in (0.01, 100.0)
     ]
-    changes: list[Change] = []
+    changes: list[CandidateCause] = []
     for one, kind, words in known:
         taken = [scale, *(scale * (change.factor or 0) for change in changes)]
         if any(math.isclose(one, other, rel_tol=0.01) for other in taken):
@@ -616,13 +621,15 @@ def _scale_of(
         metres = stored * one
         inside = (metres >= allowed[0]) & (metres <= allowed[1])
         changes.append(
-            Change(kind, words, one / scale, {"depth": logarithms(metres)}, inside, common=kind in {"1/1000", "1/1"})
+            CandidateCause(
+                kind, words, one / scale, {"depth": logarithms(metres)}, inside, common=kind in {"1/1000", "1/1"}
+            )
         )
     low, high = (float(np.median(np.broadcast_to(ends, len(bad))[bad])) for ends in allowed)
     return explain(
         changes,
         {"depth": logarithms(stored * scale)},
-        {"depth": between(low, high)},
+        {"depth": range_from_limits(low, high)},
         bad,
         good,
         rows.groups,
@@ -650,11 +657,11 @@ def _no_rate(schema: Schema) -> str:
 
 
 @rule(
-    "DC206", "time-unit", Severity.ERROR, Level.SAMPLE, measures=(tick,), needs=("DC109", "DC122", "DC221"),
+    "DC206", "time-unit", Severity.ERROR, Level.SAMPLE, measures=(tick,), suppressed_by=("DC109", "DC122", "DC221"),
     applies=lambda s: of_role("timestamp")(s) and s.unit in TIME, unless=_no_rate, defaults={"near": 0.05},
     paced=True,
 )  # fmt: skip
-def time_unit(rows: Rows, case: Case) -> Iterator[Failure]:
+def time_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Timestamps are in another unit than declared, or are no times at all but numbers of frames.
 
     What:
@@ -703,11 +710,13 @@ def time_unit(rows: Rows, case: Case) -> Iterator[Failure]:
             typical = float(np.median(step[bad]))
             yield Failure(
                 bad,
-                f"timestamps of {counted(int(bad.sum()))} step by {shown(typical, case.spec.unit)}; at {shown(fps)} "
-                f"frames per second it would be {shown(1 / (own * fps), case.spec.unit)}.",
+                f"timestamps of {pluralize(int(bad.sum()))} step by {format_number(typical, case.spec.unit)}; at {format_number(fps)} "
+                f"frames per second it would be {format_number(1 / (own * fps), case.spec.unit)}.",
                 measured={"step": typical, "ratio": float(np.median(ratio[bad]))},
                 expected={"step": 1 / (own * fps), "unit": case.spec.unit},
-                cause=Cause(f"{words}: x{by:.4g} gives {shown(fps)} frames per second", kind, by, int(bad.sum())),
+                cause=Cause(
+                    f"{words}: x{by:.4g} gives {format_number(fps)} frames per second", kind, by, int(bad.sum())
+                ),
                 kind=kind,
                 fix="Convert the timestamps, or declare the unit that they have.",
             )
@@ -732,10 +741,10 @@ def _related(schema: Schema) -> list[tuple[str, str]]:
 
 @rule(
     "DC208", "cross-field-scale", Severity.ERROR, Level.SAMPLE, per="sample", measures=(near, place),
-    needs=("DC109", "DC122", "DC201", "DC203", "DC221", "DC222"), defaults={"most": 3.0, "least": 0.001},
+    suppressed_by=("DC109", "DC122", "DC201", "DC203", "DC221", "DC222"), defaults={"most": 3.0, "least": 0.001},
     unless=lambda schema: "" if _related(schema) else "no field is near points, or near the pose of points",
 )  # fmt: skip
-def cross_field_scale(rows: Rows, case: Case) -> Iterator[Failure]:
+def cross_field_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Two fields that belong together are in different units.
 
     What:
@@ -781,7 +790,7 @@ def cross_field_scale(rows: Rows, case: Case) -> Iterator[Failure]:
             typical = float(np.median(ratio[bad]))
             yield Failure(
                 bad,
-                f"{name} lies {shown(typical)} times the size of {points} away (median of {counted(int(bad.sum()))}), "
+                f"{name} lies {format_number(typical)} times the size of {points} away (median of {pluralize(int(bad.sum()))}), "
                 f"allowed {least:g}..{most:g}.",
                 measured={"ratio": typical},
                 expected={"range": [least, most]},
@@ -813,6 +822,6 @@ def _unit_between(
             ):
                 mended = ratio * (by if of == name else 1 / by)
                 changes.append(
-                    Change(kind, words, None, looks(by, of), (mended >= allowed[0]) & (mended <= allowed[1]))
+                    CandidateCause(kind, words, None, looks(by, of), (mended >= allowed[0]) & (mended <= allowed[1]))
                 )
-    return explain(changes, looks(1.0, name), {"ratio": between(*allowed)}, bad, good, rows.groups)
+    return explain(changes, looks(1.0, name), {"ratio": range_from_limits(*allowed)}, bad, good, rows.groups)

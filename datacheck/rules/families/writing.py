@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.model.chats import Messages, data_of
+from datacheck.model.chats import Messages, joined_bytes
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Column
 from datacheck.model.table import Measured, Rows
-from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
+from datacheck.rules.base import Columns, RuleContext, count_phrase, first_few, measure, pluralize, rule
 from datacheck.rules.measures import form
 from datacheck.rules.text_bytes import BITS, LETTERS, beginning, needle_counts, places, scripts
 from datacheck.schema.model import FieldSpec
@@ -71,7 +71,7 @@ def _of_chats(found: Array, chats: Messages) -> Array:
 def _broken(column: Column) -> Array:
     """Return how many of each of `_KINDS` each text holds: int64 (texts, 4)."""
     assert column.lengths is not None
-    data, octets = data_of(column), column.values
+    data, octets = joined_bytes(column), column.values
     stops = np.cumsum(column.lengths)
     broken = np.zeros((len(column), 4), np.int64)
     broken[:, 0] = needle_counts(octets, data, stops, _REPLACED)[:, 0]
@@ -125,9 +125,9 @@ def _per_text(begins: Array, stops: Array) -> Array:
 
 @rule(
     "DC708", "bad-encoding", Severity.WARNING, Level.SAMPLE, measures=(form, spelling, scripts),
-    needs=("DC121", "DC122"), applies=_is_words, defaults={"share": 0.001},
+    suppressed_by=("DC121", "DC122"), applies=_is_words, defaults={"share": 0.001},
 )  # fmt: skip
-def bad_encoding(rows: Rows, case: Case) -> Iterator[Failure]:
+def bad_encoding(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     r"""A text was read in another encoding than it was written in.
 
     What:
@@ -169,7 +169,7 @@ def bad_encoding(rows: Rows, case: Case) -> Iterator[Failure]:
             most = float((broken[:, number] / signs)[mask].max())
             yield Failure(
                 mask,
-                f"{those(mask, 'hold')} {_NAMES[kind]}, up to {most:.2%} of a text.{_apart(rows, mask)}",
+                f"{count_phrase(mask, 'hold')} {_NAMES[kind]}, up to {most:.2%} of a text.{_other_script(rows, mask)}",
                 measured={"characters": int(broken[mask, number].sum())},
                 expected={"share": float(case.options["share"])},
                 cause=Cause(_CAUSES[kind], kind, explains=int(mask.sum())),
@@ -179,7 +179,7 @@ def bad_encoding(rows: Rows, case: Case) -> Iterator[Failure]:
             )
 
 
-def _apart(rows: Rows, mask: Array) -> str:
+def _other_script(rows: Rows, mask: Array) -> str:
     """Return of which script the letters of most of these texts are, where it is another one than in most others."""
     known = rows.measured("scripts") & (rows["scripts"] >> BITS > 0)
     if not (known & mask).any() or not (known & ~mask).any():
@@ -208,16 +208,16 @@ def markers(column: Column, spec: FieldSpec) -> Columns:
         return {}
     texts = column.said if isinstance(column, Messages) else column
     assert texts.lengths is not None
-    found = needle_counts(texts.values, data_of(texts), np.cumsum(texts.lengths), _ENCODED)
+    found = needle_counts(texts.values, joined_bytes(texts), np.cumsum(texts.lengths), _ENCODED)
     found = _of_chats(found, column) if isinstance(column, Messages) else found
     return {"markers": (found > 0) @ _BITS}  # one number: vectors of 21 took a third of the time of writing rows
 
 
 @rule(
-    "DC709", "special-token-leak", Severity.WARNING, Level.SAMPLE, measures=(form, markers), needs=("DC121", "DC122"),
+    "DC709", "special-token-leak", Severity.WARNING, Level.SAMPLE, measures=(form, markers), suppressed_by=("DC121", "DC122"),
     applies=_is_words, defaults={"allowed": ()},
 )  # fmt: skip
-def special_token_leak(rows: Rows, case: Case) -> Iterator[Failure]:
+def special_token_leak(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A text holds the markers that a chat template writes around it.
 
     What:
@@ -259,7 +259,7 @@ def special_token_leak(rows: Rows, case: Case) -> Iterator[Failure]:
         turns = [name for name in names if name not in _ENDS]
         yield Failure(
             mask,
-            f"{those(mask, 'hold')} {listed(names)} as plain text.",
+            f"{count_phrase(mask, 'hold')} {first_few(names)} as plain text.",
             measured={name: int(often[MARKERS.index(name)]) for name in names},
             cause=Cause("texts were made from rendered chats", turns[0], explains=int(turned.sum())) if turns else None,
             fix="Remove or escape them, or list them in the option allowed where they are meant.",
@@ -334,10 +334,10 @@ def _grams(parts: Array, size: int) -> Array:
 
 
 @rule(
-    "DC707", "repetition", Severity.WARNING, Level.SAMPLE, measures=(form, repetition), needs=("DC121", "DC122"),
+    "DC707", "repetition", Severity.WARNING, Level.SAMPLE, measures=(form, repetition), suppressed_by=("DC121", "DC122"),
     applies=_is_words, defaults={"again": 0.3, "most": 0.3},
 )  # fmt: skip
-def repeats_itself(rows: Rows, case: Case) -> Iterator[Failure]:
+def repeats_itself(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A text says the same again and again.
 
     What:
@@ -387,7 +387,7 @@ def repeats_itself(rows: Rows, case: Case) -> Iterator[Failure]:
         verb = "repeats itself" if mask.sum() == 1 else "repeat themselves"
         yield Failure(
             mask,
-            f"{counted(int(mask.sum()))} {verb}: up to {shares[0]} of a text stood in it three times before, its "
+            f"{pluralize(int(mask.sum()))} {verb}: up to {shares[0]} of a text stood in it three times before, its "
             f"commonest phrase takes up to {shares[1]}; {case.options['again']:.0%} and {case.options['most']:.0%} are "
             "allowed.",
             measured={"again": round(said, 4), "most": round(taken, 4)},

@@ -167,7 +167,7 @@ def _empty(site: Site) -> list[Planted]:
     return [Planted((key,), "DC103", "a grasp file of 0 bytes")]
 
 
-class _Foreign:
+class _PickledCall:
     """Pickled as a call of a function that no data needs."""
 
     def __reduce__(self) -> tuple[Callable[[str], str], tuple[str]]:
@@ -176,7 +176,7 @@ class _Foreign:
 
 def _unsafe(site: Site) -> list[Planted]:
     key = _victim(site)
-    record = _read(site.folder / key) | {"note": np.array(_Foreign(), dtype=object)}
+    record = _read(site.folder / key) | {"note": np.array(_PickledCall(), dtype=object)}
     _write(site.folder / key, record)
     return [Planted((key,), "DC110", "a grasp file whose pickle calls a function")]
 

@@ -16,15 +16,15 @@ from datacheck.errors import UsageError
 from datacheck.testing.synth import aloha, ho3d, libero, minimind, robomimic, scannet, sceneleap
 
 _WRITERS: dict[str, tuple[Callable[..., None], Any, Any]] = {  # writer, demo size, real size
-    "sceneleap": (sceneleap.write, sceneleap.Size(), sceneleap.REAL),
-    "ho3d": (ho3d.write, ho3d.Size(), ho3d.REAL),
-    "scannetpp": (scannet.write, scannet.Size(), scannet.REAL),
-    "libero": (libero.write, libero.Size(), libero.REAL),
-    "minimind": (minimind.write, minimind.Size(), minimind.REAL),
-    "scannet": (partial(scannet.write, variant="scannet"), scannet.Size(), scannet.REAL),
-    "scannet_raw": (scannet.write_raw, scannet.Size(), scannet.REAL),
-    "robomimic": (robomimic.write, robomimic.Size(), robomimic.REAL),
-    "aloha": (aloha.write, aloha.Size(), aloha.REAL),
+    "sceneleap": (sceneleap.write, sceneleap.SceneleapSize(), sceneleap.REAL),
+    "ho3d": (ho3d.write, ho3d.Ho3dSize(), ho3d.REAL),
+    "scannetpp": (scannet.write, scannet.ScannetSize(), scannet.REAL),
+    "libero": (libero.write, libero.LiberoSize(), libero.REAL),
+    "minimind": (minimind.write, minimind.MinimindSize(), minimind.REAL),
+    "scannet": (partial(scannet.write, variant="scannet"), scannet.ScannetSize(), scannet.REAL),
+    "scannet_raw": (scannet.write_raw, scannet.ScannetSize(), scannet.REAL),
+    "robomimic": (robomimic.write, robomimic.RobomimicSize(), robomimic.REAL),
+    "aloha": (aloha.write, aloha.AlohaSize(), aloha.REAL),
 }
 
 SYSTEMS = ("sceneleap", "ho3d", "scannetpp", "libero", "minimind")

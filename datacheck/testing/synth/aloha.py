@@ -22,7 +22,7 @@ _GRIPPERS = [6, 13]
 
 
 @dataclass(frozen=True)
-class Size:
+class AlohaSize:
     """How much to write: tasks, episodes per task, their median number of steps."""
 
     tasks: int = 2
@@ -30,10 +30,10 @@ class Size:
     steps: int = 300
 
 
-REAL = Size(tasks=30, episodes=50, steps=500)
+REAL = AlohaSize(tasks=30, episodes=50, steps=500)
 
 
-def write(folder: Path, seed: int, size: Size) -> None:
+def write(folder: Path, seed: int, size: AlohaSize) -> None:
     """Write a clean dataset."""
     for task in TASKS[: size.tasks]:
         place = folder / task

@@ -89,7 +89,7 @@ _WRIST = np.array([0.0957, 0.0064, 0.0062])  # of the mean hand: what the root j
 
 
 @dataclass(frozen=True)
-class Size:
+class Ho3dSize:
     """How much to write.
 
     Args:
@@ -104,10 +104,10 @@ class Size:
     vertices: bool = True
 
 
-REAL = Size(train=55, evaluation=13, frames=(764, 2509))
+REAL = Ho3dSize(train=55, evaluation=13, frames=(764, 2509))
 
 
-def write(folder: Path, seed: int, size: Size) -> None:
+def write(folder: Path, seed: int, size: Ho3dSize) -> None:
     """Write a clean dataset."""
     for split, count, known in (("train", size.train, TRAIN), ("evaluation", size.evaluation, EVALUATION)):
         lines: list[str] = []
@@ -126,7 +126,7 @@ def _place(number: int, count: int, known: int) -> int:
     return number * known // count  # spread over the subjects
 
 
-def _sequence(rng: np.random.Generator, size: Size, split: str) -> list[bytes]:
+def _sequence(rng: np.random.Generator, size: Ho3dSize, split: str) -> list[bytes]:
     frames = int(rng.integers(size.frames[0], size.frames[1] + 1))
     records = sequence(rng, frames)
     if split == "train":

@@ -36,7 +36,7 @@ _FOLLOW = np.array(
 
 
 @dataclass(frozen=True)
-class Size:
+class LiberoSize:
     """How much to write.
 
     Args:
@@ -51,10 +51,10 @@ class Size:
     image: int = 16
 
 
-REAL = Size(suites=tuple(SUITES), tasks=10, demos=50, image=128)
+REAL = LiberoSize(suites=tuple(SUITES), tasks=10, demos=50, image=128)
 
 
-def write(folder: Path, seed: int, size: Size) -> None:
+def write(folder: Path, seed: int, size: LiberoSize) -> None:
     """Write a clean dataset."""
     for suite in size.suites:
         (folder / suite).mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def write(folder: Path, seed: int, size: Size) -> None:
                 _write_task(file, suite, task, seed, size)
 
 
-def _write_task(file: h5py.File, suite: str, task: str, seed: int, size: Size) -> None:
+def _write_task(file: h5py.File, suite: str, task: str, seed: int, size: LiberoSize) -> None:
     mean, longest, width = SUITES[suite]
     data = file.create_group("data")
     total = 0

@@ -104,7 +104,7 @@ _SYSTEM = ("You are a helpful assistant.", "你是一个知识渊博的助手。
 
 
 @dataclass(frozen=True)
-class Size:
+class MinimindSize:
     """How much to write.
 
     Args:
@@ -121,10 +121,10 @@ class Size:
     turns: float = 1.1
 
 
-REAL = Size(pretrain=1_374_285, sft=1_149_770, dpo=17_000, characters=400.0, answer=119.0, turns=1.1)
+REAL = MinimindSize(pretrain=1_374_285, sft=1_149_770, dpo=17_000, characters=400.0, answer=119.0, turns=1.1)
 
 
-def write(folder: Path, seed: int, size: Size) -> None:
+def write(folder: Path, seed: int, size: MinimindSize) -> None:
     """Write a clean dataset."""
     folder.mkdir(parents=True, exist_ok=True)
     _lines(folder / PRETRAIN, seed, size.pretrain, lambda rng: pretrain(rng, size))
@@ -140,13 +140,13 @@ def _lines(path: Path, seed: int, count: int, make: Any) -> None:
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
-def pretrain(rng: np.random.Generator, size: Size) -> dict[str, Any]:
+def pretrain(rng: np.random.Generator, size: MinimindSize) -> dict[str, Any]:
     """Return one pre-training record."""
     characters = lognormal(rng, size.characters, 0.45, 90, 2_000)
     return {"text": text(rng, language(rng), characters)}
 
 
-def chat(rng: np.random.Generator, size: Size) -> list[dict[str, str]]:
+def chat(rng: np.random.Generator, size: MinimindSize) -> list[dict[str, str]]:
     """Return one conversation: perhaps a system prompt, then user and assistant in turn."""
     name = language(rng)
     messages = [{"role": "system", "content": _SYSTEM[int(rng.integers(3))]}] if rng.uniform() < 0.3 else []
@@ -156,7 +156,7 @@ def chat(rng: np.random.Generator, size: Size) -> list[dict[str, str]]:
     return messages
 
 
-def preference(rng: np.random.Generator, size: Size) -> dict[str, Any]:
+def preference(rng: np.random.Generator, size: MinimindSize) -> dict[str, Any]:
     """Return one pair: the same question, a better and a worse answer."""
     name = language(rng)
     ask = {"role": "user", "content": question(rng, name)}

@@ -25,7 +25,7 @@ _WIDTH = 32  # of the flattened simulator state
 
 
 @dataclass(frozen=True)
-class Size:
+class RobomimicSize:
     """How much to write: tasks, demonstrations per task, their mean number of steps."""
 
     tasks: int = 2
@@ -33,10 +33,10 @@ class Size:
     steps: int = 100
 
 
-REAL = Size(tasks=5, demos=200, steps=130)
+REAL = RobomimicSize(tasks=5, demos=200, steps=130)
 
 
-def write(folder: Path, seed: int, size: Size) -> None:
+def write(folder: Path, seed: int, size: RobomimicSize) -> None:
     """Write a clean dataset."""
     for task in TASKS[: size.tasks]:
         place = folder / task / "ph"
@@ -45,7 +45,7 @@ def write(folder: Path, seed: int, size: Size) -> None:
             _write_task(file, task, seed, size)
 
 
-def _write_task(file: h5py.File, task: str, seed: int, size: Size) -> None:
+def _write_task(file: h5py.File, task: str, seed: int, size: RobomimicSize) -> None:
     data = file.create_group("data")
     total = 0
     for number in range(size.demos):

@@ -50,7 +50,7 @@ _FACES = np.array([[1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, 1], [0, 
 
 
 @dataclass(frozen=True)
-class Size:
+class ScannetSize:
     """How much to write.
 
     Args:
@@ -68,7 +68,7 @@ class Size:
     instances: tuple[int, int] = (20, 26)
 
 
-REAL = Size(
+REAL = ScannetSize(
     train=1201, validation=312, points=131_730, spread=0.567, low=9_237, high=537_406, instances=(20, 60)
 )  # fmt: skip
 
@@ -95,7 +95,7 @@ _SCANNET = _Variant(
 )  # fmt: skip
 
 
-def write(folder: Path, seed: int, size: Size, *, variant: str = "scannetpp") -> None:
+def write(folder: Path, seed: int, size: ScannetSize, *, variant: str = "scannetpp") -> None:
     """Write a clean dataset."""
     like = _SCANNETPP if variant == "scannetpp" else _SCANNET
     entries: dict[str, list[dict[str, Any]]] = {}
@@ -119,7 +119,7 @@ def write(folder: Path, seed: int, size: Size, *, variant: str = "scannetpp") ->
         _dump(folder / "color_mean_std.yaml", {"mean": means.mean(axis=0).tolist(), "std": std.tolist()})
 
 
-def write_raw(folder: Path, seed: int, size: Size) -> None:
+def write_raw(folder: Path, seed: int, size: ScannetSize) -> None:
     """Write a clean dataset in ScanNet's own files; all of its scenes lie in one folder."""
     for number in range(size.train):
         rng, name = generator(seed, "scannet_raw", number), f"scene{number:04d}_00"
@@ -175,7 +175,7 @@ def _dump(path: Path, value: Any) -> None:
 
 
 def _write_scene(
-    folder: Path, split: str, number: int, rng: np.random.Generator, size: Size, like: _Variant
+    folder: Path, split: str, number: int, rng: np.random.Generator, size: ScannetSize, like: _Variant
 ) -> dict[str, Any]:
     name = rng.bytes(5).hex() if like.captions else f"scene{number + (0 if split == 'train' else 2000):04d}_00"
     points = lognormal(rng, size.points, size.spread, size.low, size.high)

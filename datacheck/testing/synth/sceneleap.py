@@ -27,7 +27,7 @@ _CLOSED = np.array([0.0, 1.1, 0.7, 0.5] * 3 + [1.1, 0.9, 0.4, 0.5])
 
 
 @dataclass(frozen=True)
-class Size:
+class SceneleapSize:
     """How much to write.
 
     Args:
@@ -45,10 +45,10 @@ class Size:
     rings: int = 10
 
 
-REAL = Size(train=285, test=32, grasps=1786, spread=0.8, low=12, high=9008, rings=24)
+REAL = SceneleapSize(train=285, test=32, grasps=1786, spread=0.8, low=12, high=9008, rings=24)
 
 
-def write(folder: Path, seed: int, size: Size) -> None:
+def write(folder: Path, seed: int, size: SceneleapSize) -> None:
     """Write a clean dataset."""
     for split, count in (("train", size.train), ("test", size.test)):
         (folder / split).mkdir(parents=True, exist_ok=True)

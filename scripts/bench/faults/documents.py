@@ -44,7 +44,7 @@ from datacheck.preview.run_previews import write_previews
 from datacheck.report.html import write_page
 from datacheck.scan import scan
 from datacheck.scan.previous_runs import read_state
-from datacheck.scan.run_dir import Journal, Place
+from datacheck.scan.run_dir import Journal, RunLocation
 from datacheck.schema.load import parse_schema
 
 ALLOWED = {0, 1, 2, 3, 7}
@@ -140,7 +140,7 @@ def command(*args: object) -> Callable[[], int]:
 
 
 def journal() -> Journal:
-    return Journal(Place(Path("journal"), "some"), "key")
+    return Journal(RunLocation(Path("journal"), "some"), "key")
 
 
 def parts() -> int:

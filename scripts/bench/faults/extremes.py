@@ -234,7 +234,7 @@ def sound(kind: str, server: Server, folder: Path) -> Sound:
     """Write, draft and scan the sound folder of a kind; its draft finds nothing wrong with it."""
     folder.mkdir()
     os.chdir(folder)
-    written(Case.sound(kind), folder / "sound")
+    written(Case.checked_content(kind), folder / "sound")
     life = Life(server, folder / "log")
     life.of("init", "sound", "-o", "sound.yaml")
     life.of("scan", "sound", "--schema", "sound.yaml", "--output", "sound_run", "--no-previews")
@@ -337,7 +337,7 @@ def tried(kind: str, name: str, seed: int, given: Sound, server: Server, *, keep
     place = Path(tempfile.mkdtemp(dir=given.folder.parent))
     os.chdir(place)
     try:
-        case = Case.sound(kind)
+        case = Case.checked_content(kind)
         EXTREMES[name](case, Random(f"{kind} {name} {seed}"))
         written(case, place / "data")
     except UnfitError:

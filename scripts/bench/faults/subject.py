@@ -16,7 +16,7 @@ import numpy as np
 
 from datacheck import pipeline
 from datacheck.build import builder, plan
-from datacheck.build.job import Job
+from datacheck.build.job import BuildJob
 from datacheck.cache import layout
 from datacheck.cache.codec import Codec
 from datacheck.cache.verify import verify
@@ -24,7 +24,7 @@ from datacheck.plugins import resolve
 from datacheck.runtime import fsops
 from datacheck.runtime.fsops import System
 from datacheck.scan import Request, run_scan
-from datacheck.workers.parallel import Outcome
+from datacheck.workers.parallel import TaskResult
 
 SCHEMA = """datacheck: 1
 name: small
@@ -72,10 +72,10 @@ def write(place: Path, count: int = 7) -> None:
 # ------------------------------------------------------------------------------------------------ in process
 
 
-def _here(function: str, tasks: Any, **_: Any) -> Iterator[Outcome]:
+def _here(function: str, tasks: Any, **_: Any) -> Iterator[TaskResult]:
     """Run tasks in this process, so that one `System` sees all that a build changes."""
     for task in tasks:
-        yield Outcome(task, [resolve(function)(task, lambda _: None)])
+        yield TaskResult(task, [resolve(function)(task, lambda _: None)])
 
 
 @contextlib.contextmanager
@@ -111,13 +111,13 @@ class Subject:
         key: the name of the right cache.
     """
 
-    job: Job
+    job: BuildJob
     golden: dict[str, bytes | None]
     key: str
 
     def place(self, out: Path) -> Path:
         """Return the folder in which the cache goes."""
-        return out / self.job.pipeline / layout.WHOLE
+        return out / self.job.pipeline / layout.NO_SPLIT
 
     def build(self, out: Path, system: System | None = None) -> builder.Built:
         """Build in this process."""

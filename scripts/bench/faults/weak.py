@@ -236,7 +236,7 @@ def tried(place: Place, name: str, runs: int, parents: Callable[[], list[int]], 
 def controls(place: Place, seed: int) -> list[str]:
     """Return the broken ways that were not told."""
     believed = []
-    hasty = [patch.object(parallel, "_KILLED", 1), patch.object(pipeline, "_all_read", lambda *_: None)]
+    hasty = [patch.object(parallel, "_KILLED", 1), patch.object(pipeline, "_check_missing", lambda *_: None)]
 
     def remembering(*given: Any) -> dict[str, Any]:
         part = real(*given)

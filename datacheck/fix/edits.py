@@ -38,7 +38,7 @@ _BOM = b"\xef\xbb\xbf"
 _LONGEST = 255  # bytes of the name of a file
 
 
-def _cleaned_lists(asked: Asked) -> Plan:
+def _lists_plan(asked: Asked) -> Plan:
     """Drop from each list the lines that name no file, and all but the first of equal lines."""
     lists = {shortened(path, PLACE): path for path in asked.run.listing.by_path}
     gone: dict[str, set[str]] = {}
@@ -55,7 +55,7 @@ def _cleaned_lists(asked: Asked) -> Plan:
     )
     if len(records) == len(gone):
         raise UsageError(unclear[0])
-    edits = {path: Edit("datacheck.fix.repairs:without", sorted(gone[path])) for path in gone.keys() - {*records}}
+    edits = {path: Edit("datacheck.fix.edits:without", sorted(gone[path])) for path in gone.keys() - {*records}}
     return Plan(edits, unclear)
 
 
@@ -68,7 +68,7 @@ def without(gone: list[str], source: File, goal: Path) -> None:
     goal.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
 
 
-def _cleaned_lines(asked: Asked) -> Plan:
+def _lines_plan(asked: Asked) -> Plan:
     """Keep the lines that can be read, without byte order mark; the others go into FILE.rejected beside the copy."""
     table = asked.run.table
     bad: dict[str, set[int]] = {}
@@ -87,7 +87,7 @@ def _cleaned_lines(asked: Asked) -> Plan:
         msg = "DC701: no line is bad; empty ones are for your loader to skip."
         raise UsageError(msg)
     return Plan(
-        {path: Edit("datacheck.fix.repairs:good_lines", sorted(numbers)) for path, numbers in bad.items()}, unclear
+        {path: Edit("datacheck.fix.edits:good_lines", sorted(numbers)) for path, numbers in bad.items()}, unclear
     )
 
 
@@ -125,17 +125,17 @@ def good_lines(bad: list[int], source: File, goal: Path) -> None:
                 good.write(text.rstrip(b"\r\n") + b"\n")
 
 
-LISTS = Repair("DC105", "lists without the lines that name no file or stand twice", _cleaned_lists)
-LINES = Repair("DC701", "JSON lines without the bad ones, which go to FILE.rejected", _cleaned_lines, renumbers=True)
+LISTS = Repair("DC105", "lists without the lines that name no file or stand twice", _lists_plan)
+LINES = Repair("DC701", "JSON lines without the bad ones, which go to FILE.rejected", _lines_plan, renumbers=True)
 
 
 _FULL = 255.0
 
-Found = tuple[StatsSpec, dict[str, Any]]  # where they stand, what they should be
+StatsUpdate = tuple[StatsSpec, dict[str, Any]]  # where they stand, what they should be
 
 
-def _recomputed(asked: Asked) -> Plan:
-    files: dict[str, list[Found]] = {}
+def _statistics_plan(asked: Asked) -> Plan:
+    files: dict[str, list[StatsUpdate]] = {}
     for finding in asked.findings:
         stats = _stats_of(asked, finding)
         path = stats.file or ""
@@ -145,7 +145,7 @@ def _recomputed(asked: Asked) -> Plan:
         colour = asked.run.schema.fields[finding.fields[0]].role == "color"
         files.setdefault(path, []).append((stats, _in_unit(finding.measured, stats, colour=colour)))
     said = {path: [[stats.at, values] for stats, values in found] for path, found in files.items()}
-    return Plan({path: Edit("datacheck.fix.repairs:write_statistics", found) for path, found in said.items()})
+    return Plan({path: Edit("datacheck.fix.edits:write_statistics", found) for path, found in said.items()})
 
 
 def _stats_of(asked: Asked, finding: Finding) -> StatsSpec:
@@ -170,24 +170,24 @@ def write_statistics(found: list[list[Any]], source: File, goal: Path) -> None:
     for at, values in found:
         place, names = stored_at(held, at)
         for name, key in names.items():
-            place[key] = _shaped(values[name], place[key])  # type: ignore[index]  # what json.loads made is a dict
+            place[key] = _reshaped(values[name], place[key])  # type: ignore[index]  # what json.loads made is a dict
     goal.write_text(json.dumps(held, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _shaped(values: list[float], before: Any) -> Any:
+def _reshaped(values: list[float], before: Any) -> Any:
     """Return the numbers in the shape in which the file has them, flat where that holds another count."""
     shape = np.shape(before)
     return np.array(values).reshape(shape).tolist() if int(np.prod(shape)) == len(values) else values
 
 
-STATISTICS = Repair("DC228", "statistics in a JSON file, computed again", _recomputed)
+STATISTICS = Repair("DC228", "statistics in a JSON file, computed again", _statistics_plan)
 
 
 Array = np.ndarray[Any, Any]
 
-_SOLE = "array"  # what the array of an .npy is called
+_ONLY_ARRAY = "array"  # what the array of an .npy is called
 _FLOAT32, _FLOAT64 = 2**24, 2**53  # up to which they hold every whole number
-_WRITTEN = (".npy", ".npz", ".h5", ".hdf5", ".pkl", ".pickle")
+_SUPPORTED = (".npy", ".npz", ".h5", ".hdf5", ".pkl", ".pickle")
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class _Spot:
     factor: float
 
 
-def _scaled(asked: Asked) -> Plan:
+def _scaling_plan(asked: Asked) -> Plan:
     """Return the multiplications of each file, and of which findings the factor is not clear.
 
     Raises:
@@ -222,7 +222,7 @@ def _scaled(asked: Asked) -> Plan:
             unclear.append(str(error))
             continue
         rows = finding.rows.tolist()
-        odd.update(path for path in (table.files[row] for row in rows) if not path.lower().endswith(_WRITTEN))
+        odd.update(path for path in (table.files[row] for row in rows) if not path.lower().endswith(_SUPPORTED))
         rows = [row for row in rows if table.files[row] not in odd]
         keys.update(table.keys[row] for row in rows)
         for name in finding.fields[:1]:
@@ -230,7 +230,7 @@ def _scaled(asked: Asked) -> Plan:
                 schema = asked.schema.for_split(table.splits[row])
                 path, inner = table.files[row], table.inner[row].strip("/")
                 spots.setdefault(path, []).append(_spot(schema, name, path, inner, table.keys[row], factor))
-    only = f"values are repaired in {', '.join(_WRITTEN)} only. Convert the file, or declare its unit."
+    only = f"values are repaired in {', '.join(_SUPPORTED)} only. Convert the file, or declare its unit."
     unclear += [f"{path}: {only}" for path in sorted(odd)]
     if not spots and not unclear:
         msg = f"{', '.join(finding.id for finding in asked.findings)}: names no samples whose values could be repaired"
@@ -238,7 +238,7 @@ def _scaled(asked: Asked) -> Plan:
     if not spots:
         raise UsageError(unclear[0] + (f" (and {len(unclear) - 1:,} more)" if len(unclear) > 1 else ""))
     edits = {
-        path: Edit("datacheck.fix.repairs:write_values", [vars(spot) for spot in dict.fromkeys(found)])
+        path: Edit("datacheck.fix.edits:write_values", [vars(spot) for spot in dict.fromkeys(found)])
         for path, found in spots.items()
     }
     return Plan(edits, tuple(unclear), frozenset(keys))
@@ -290,15 +290,15 @@ def write_values(said: list[dict[str, Any]], source: File, goal: Path) -> None:
                 container.peek(spot.name)
         with h5py.File(goal, "r+") as file:
             for spot in _distinct(spots, lambda name: h5py.h5o.get_info(file[name].id).addr):
-                file[spot.name][...] = _times(file[spot.name][...], spot, keep=True)
+                file[spot.name][...] = _multiplied(file[spot.name][...], spot, keep=True)
         return
     with closing(open_container(source)) as container:
         values = {name: container.read(name) for name in container.names()}
     scaled: dict[str, Array] = {}
-    held = partial(_held, values)
+    held = partial(_array_name, values)
     for spot in _distinct(spots, held):
         name = held(spot.name)
-        scaled[name] = values[name] = _times(np.asarray(values[name]), spot, keep=False)
+        scaled[name] = values[name] = _multiplied(np.asarray(values[name]), spot, keep=False)
     with goal.open("wb") as file:  # numpy adds an ending to names that do not end as it likes
         if suffix == ".npz":
             _write_npz(file, source, scaled)
@@ -308,7 +308,7 @@ def write_values(said: list[dict[str, Any]], source: File, goal: Path) -> None:
             pickle.dump(_with_values(unpickle_whole(source.read_bytes()), scaled), file, protocol=2)
 
 
-def _held(values: Mapping[str, Any], name: str) -> str:
+def _array_name(values: Mapping[str, Any], name: str) -> str:
     return name if name in values else next(iter(values))
 
 
@@ -329,7 +329,7 @@ def _distinct(spots: Iterable[_Spot], stored: Callable[[str], Hashable]) -> list
         others = (
             chain.from_iterable(rows.values()) if spot.row is None else [*rows.get(spot.row, ()), *rows.get(None, ())]
         )
-        shared = [other for other in others if _share(spot, other)]
+        shared = [other for other in others if _overlap(spot, other)]
         if any((other.row, other.columns, other.factor) != (spot.row, spot.columns, spot.factor) for other in shared):
             msg = f"{spot.name}: values that several findings name. Repair them where they are written."
             raise UsageError(msg)
@@ -339,7 +339,7 @@ def _distinct(spots: Iterable[_Spot], stored: Callable[[str], Hashable]) -> list
     return kept
 
 
-def _share(one: _Spot, other: _Spot) -> bool:
+def _overlap(one: _Spot, other: _Spot) -> bool:
     """Tell whether two spots of one array have columns in common."""
     if one.columns is None or other.columns is None:
         return True
@@ -348,10 +348,10 @@ def _share(one: _Spot, other: _Spot) -> bool:
 
 def _write_npy(file: BinaryIO, source: File, scaled: Mapping[str, Array]) -> None:
     """Write an .npy with other values of its array, or of these arrays of the mapping that it holds."""
-    if not _boxed(source):
-        if scaled.keys() != {_SOLE}:
+    if not _is_pickled(source):
+        if scaled.keys() != {_ONLY_ARRAY}:
             raise _is_part(next(iter(scaled)))
-        np.save(file, scaled[_SOLE])
+        np.save(file, scaled[_ONLY_ARRAY])
         return
     with source.open("rb") as stored:
         first = np.lib.format.read_magic(stored) == (1, 0)
@@ -414,13 +414,13 @@ def _write_npz(file: BinaryIO, source: File, scaled: Mapping[str, Array]) -> Non
                     shutil.copyfileobj(held, out)
 
 
-def _boxed(source: File) -> bool:
+def _is_pickled(source: File) -> bool:
     """Tell whether an .npy holds Python objects (a pickled dict) rather than numbers."""
     with source.open("rb") as file:
         return b"'|O'" in file.read(256)
 
 
-def _times(values: Array, spot: _Spot, *, keep: bool) -> Array:
+def _multiplied(values: Array, spot: _Spot, *, keep: bool) -> Array:
     """Return the array with the spot's values multiplied.
 
     Raises:
@@ -448,5 +448,5 @@ def _times(values: Array, spot: _Spot, *, keep: bool) -> Array:
     return out
 
 
-LENGTHS = Repair("DC201", "lengths times the factor of the cause, or --scale", _scaled)
-ANGLES = Repair("DC202", "angles times the factor of the cause, or --scale", _scaled)
+LENGTHS = Repair("DC201", "lengths times the factor of the cause, or --scale", _scaling_plan)
+ANGLES = Repair("DC202", "angles times the factor of the cause, or --scale", _scaling_plan)
